@@ -10,6 +10,7 @@ the facts; those of the paper, sigmoids, are in babi_dmn_published. Weak supervi
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 STEPS_PER_EPOCH = 29  # 900 questions
@@ -26,9 +27,7 @@ def get_config() -> ConfigDict:
     config.model.embedding_size = 50
     config.model.hidden_size = 80
     config.model.dropout = 0.1
-    config.model.attention.score = "gate_network"
-    config.model.attention.normalize = "softmax"
-    config.model.attention.features = 80
+    config.model.attention.score = part("gate_network", features=80)
     config.model.memory_size = 130
     config.model.gate_weight = 1.0
     config.model.gate_steps = 10 * STEPS_PER_EPOCH
@@ -38,7 +37,7 @@ def get_config() -> ConfigDict:
     config.train.best_metric = "accuracy"
     config.train.choose_seed = "valid"
     config.optimizer.learning_rate = 1e-3
-    config.optimizer.clip_norm = 5.0
+    config.optimizer.clip.norm = 5.0
     config.eval.metrics = ("accuracy",)
     config.eval.num_pictures = 4
     return config.lock()

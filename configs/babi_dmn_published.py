@@ -9,14 +9,14 @@ python launch.py --config=configs/babi_dmn_published.py --config.data_dir=data/b
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import babi_dmn
 
 
 def get_config() -> ConfigDict:
     config = babi_dmn.get_config()
-    config.unlock()
     config.name = "babi_dmn_published"
     config.description = "dynamic memory network, sigmoid gates, GRU 80, 3 passes, gates trained with the evidence"
-    config.model.attention.normalize = "logistic"
+    config.model.attention.normalize = part("logistic")
     config.model.episode = "gru"
     return config.lock()

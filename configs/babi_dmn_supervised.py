@@ -9,6 +9,7 @@ soon memorizes so few stories, hence the strong dropout of facts and the strong 
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import babi_dmn_plus
 
 STEPS_PER_EPOCH = 29  # 900 questions
@@ -16,12 +17,11 @@ STEPS_PER_EPOCH = 29  # 900 questions
 
 def get_config() -> ConfigDict:
     config = babi_dmn_plus.get_config()
-    config.unlock()
     config.name = "babi_dmn_supervised"
     config.description = "DMN+, 3 passes, gates trained with the evidence"
     config.task.size = "1k"
     config.task.batch_size = 32
-    config.task.source_buckets = 2
+    config.task.buckets.num_source = 2
     config.model.gate_weight = 2.0
     config.model.fact_dropout = 0.4
     config.train.num_epochs = 100.0
@@ -29,8 +29,7 @@ def get_config() -> ConfigDict:
     config.train.patience = 0
     config.train.best_metric = "accuracy"
     config.train.average = 1  # the last parameters, without any selection
-    config.optimizer.name = "adamw"
-    config.optimizer.weight_decay = 1.0
-    config.optimizer.learning_rate = 3e-3
-    config.optimizer.schedule = "cosine"
+    config.optimizer = part("adamw", learning_rate=3e-3, weight_decay=1.0)
+    config.optimizer.schedule = part("cosine")
+    config.optimizer.clip = part("global", norm=10.0)
     return config.lock()

@@ -11,6 +11,7 @@ They use 150 statements for task 3: --config.model.memory_size=150
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 STEPS_PER_EPOCH = 282  # 9,000 questions
@@ -23,10 +24,10 @@ def get_config() -> ConfigDict:
     config.task.numbers = (1,)
     config.task.size = "10k"
     config.task.batch_size = 32
-    config.task.source_buckets = 6  # most stories are short, and short stories cost little
+    config.task.buckets.num_source = 6  # most stories are short, and short stories cost little
     config.model.hidden_size = 100
     config.model.dropout = 0.0
-    config.model.attention.score = "dot"
+    config.model.attention.score = part("dot")
     config.model.memory_size = 70
     config.model.num_slots = 20
     config.train.num_epochs = 200.0
@@ -35,8 +36,8 @@ def get_config() -> ConfigDict:
     config.train.best_metric = "accuracy"
     config.train.goal = 100.0
     config.optimizer.learning_rate = 0.01
-    config.optimizer.halve_every = 25 * STEPS_PER_EPOCH
-    config.optimizer.clip_norm = 40 / 32
+    config.optimizer.schedule = part("halving", every=25 * STEPS_PER_EPOCH)
+    config.optimizer.clip.norm = 40 / 32
     config.eval.metrics = ("accuracy",)
     config.eval.num_pictures = 4
     return config.lock()

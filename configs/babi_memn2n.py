@@ -12,6 +12,7 @@ large and the clipping norm 32 times as small.
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 STEPS_PER_EPOCH = 29  # 900 questions
@@ -27,7 +28,7 @@ def get_config() -> ConfigDict:
     config.task.max_sentences = 50
     config.task.batch_size = 32
     config.model.hidden_size = 20
-    config.model.attention.score = "dot"
+    config.model.attention.score = part("dot")
     config.model.memory_size = 50
     config.model.attend_empty = True
     config.model.noise = 0.1
@@ -37,12 +38,9 @@ def get_config() -> ConfigDict:
     config.train.best_metric = "accuracy"
     config.train.average = 1  # the last parameters, without any selection
     config.train.choose_seed = "train"
-    config.optimizer.name = "sgd"
-    config.optimizer.learning_rate = 0.005 * 32
-    config.optimizer.halve_after = 20 * STEPS_PER_EPOCH
-    config.optimizer.halve_every = 25 * STEPS_PER_EPOCH
-    config.optimizer.clip_norm = 40 / 32
-    config.optimizer.clip_each = True
+    config.optimizer = part("sgd", learning_rate=0.005 * 32)
+    config.optimizer.schedule = part("halving", after=20 * STEPS_PER_EPOCH, every=25 * STEPS_PER_EPOCH)
+    config.optimizer.clip = part("each", norm=40 / 32)
     config.eval.metrics = ("accuracy",)
     config.eval.num_pictures = 4
     return config.lock()

@@ -7,12 +7,12 @@ python launch.py --config=configs/babi_memnn.py --config.data_dir=data/babi --co
 from ml_collections import ConfigDict
 
 from attn_jax.cli.options import switch
+from attn_jax.cli.tree import part
 from configs import babi_memn2n
 
 
 def get_config() -> ConfigDict:
     config = switch(babi_memn2n.get_config(), model="memnn")
-    config.unlock()
     config.name = "babi_memnn"
     config.description = "memory network trained on supporting facts: adaptive memory, three grams, two layers of tanh"
     config.seeds = (0, 1, 2, 3, 4)
@@ -26,11 +26,7 @@ def get_config() -> ConfigDict:
     config.model.memory_size = 250
     config.train.num_epochs = 40.0
     config.train.choose_seed = "valid"
-    config.optimizer.name = "adam"
-    config.optimizer.learning_rate = 5e-3
-    config.optimizer.schedule = "cosine"
-    config.optimizer.halve_every = 0
-    config.optimizer.halve_after = 0
-    config.optimizer.clip_norm = 5.0
-    config.optimizer.clip_each = False
+    config.optimizer = part("adam", learning_rate=5e-3)
+    config.optimizer.schedule = part("cosine")
+    config.optimizer.clip = part("global", norm=5.0)
     return config.lock()

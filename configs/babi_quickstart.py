@@ -17,13 +17,12 @@ STEPS_PER_EPOCH = 29  # 900 questions
 
 def get_config() -> ConfigDict:
     config = babi_memn2n.get_config()
-    config.unlock()
     config.name = "babi_quickstart"
     config.description = "end-to-end memory network, where is the one asked for?"
     config.seeds = (0, 1, 2)
     config.model.linear_steps = 10 * STEPS_PER_EPOCH
     config.train.num_epochs = 40.0
     config.train.eval_every = 5 * STEPS_PER_EPOCH
-    config.optimizer.halve_after = 10 * STEPS_PER_EPOCH
-    config.optimizer.halve_every = 10 * STEPS_PER_EPOCH
+    config.optimizer.schedule.after = 10 * STEPS_PER_EPOCH
+    config.optimizer.schedule.every = 10 * STEPS_PER_EPOCH
     return config.lock()

@@ -5,6 +5,7 @@ python launch.py --config=configs/brown_adaptive.py --config.data_dir=data/brown
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import brown_full
 
 
@@ -12,5 +13,5 @@ def get_config() -> ConfigDict:
     config = brown_full.get_config()
     config.name = "brown_adaptive"
     config.description = "LSTM 256, words of the Brown corpus, adaptive softmax"
-    config.model.output.name = "adaptive"
+    config.model.output = part("adaptive")
     return config

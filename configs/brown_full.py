@@ -9,6 +9,7 @@ python launch.py --config=configs/brown_full.py --config.data_dir=data/brown
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -18,9 +19,8 @@ def get_config() -> ConfigDict:
     config.description = "LSTM 256, words of the Brown corpus, full softmax"
     config.task.train = ("train.txt", "")
     config.task.valid = ("valid.txt", "")
-    config.task.vocabulary = "words"
+    config.task.vocabulary = part("words", min_count=1)
     config.task.vocab_size = (100_000, 100_000)
-    config.task.min_count = 1
     config.task.batch_size = 32
     config.model.embedding_size = 256
     config.model.hidden_size = 256

@@ -5,6 +5,7 @@ python launch.py --config=configs/brown_sampled.py --config.data_dir=data/brown
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import brown_full
 
 
@@ -12,7 +13,6 @@ def get_config() -> ConfigDict:
     config = brown_full.get_config()
     config.name = "brown_sampled"
     config.description = "LSTM 256, words of the Brown corpus, 1,024 sampled words"
-    config.model.output.name = "sampled"
-    config.model.output.num_samples = 1024
+    config.model.output = part("sampled", num_samples=1024)
     config.train.lazy_rows = True
     return config

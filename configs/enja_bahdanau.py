@@ -10,6 +10,7 @@ python launch.py --config=configs/enja_bahdanau.py --config.data_dir=data/enja
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import enja_soft
 
 
@@ -17,7 +18,6 @@ def get_config() -> ConfigDict:
     config = enja_soft.get_config()
     config.name = "enja_bahdanau"
     config.description = "LSTM 512, attend then step, additive attention, English to Japanese"
-    config.model.decoder = "bahdanau"
-    config.model.attention.score = "additive"
-    config.model.attention.features = 512
+    config.model.decoder = part("bahdanau")
+    config.model.attention.score = part("additive", features=512)
     return config

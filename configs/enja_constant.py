@@ -11,6 +11,7 @@ python launch.py --config=configs/enja_constant.py --config.data_dir=data/enja
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import enja_soft
 
 
@@ -18,6 +19,6 @@ def get_config() -> ConfigDict:
     config = enja_soft.get_config()
     config.name = "enja_constant"
     config.description = "LSTM 512, the mean of all states in place of attention, English to Japanese"
-    config.model.attention.score = "constant"
-    config.decode.replace_unk = False
+    config.model.attention.score = part("constant")
+    config.decode.unk = "keep"
     return config

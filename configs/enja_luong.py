@@ -13,5 +13,5 @@ def get_config() -> ConfigDict:
     config = enja_soft.get_config()
     config.name = "enja_luong"
     config.description = "LSTM 512, general attention, no input feeding, English to Japanese"
-    config.model.input_feeding = False
+    config.model.decoder.input_feeding = False
     return config

@@ -9,6 +9,7 @@ BLEU on dev (tokens of the corpus), six seeds: 35.4 +- 0.7 greedy, 37.7 +- 0.6 w
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -18,16 +19,16 @@ def get_config() -> ConfigDict:
     config.description = "LSTM 512, general attention, input feeding, English to Japanese"
     config.task.train = ("train.en", "train.ja")
     config.task.valid = ("dev.en", "dev.ja")
-    config.task.buckets = ((8, 11), (10, 11), (10, 14), (12, 17), (17, 17), (32, 32))
+    config.task.tokenize = "none"
+    config.task.buckets = part("fixed", shapes=((8, 11), (10, 11), (10, 14), (12, 17), (17, 17), (32, 32)))
     config.model.hidden_size = 512
     config.model.tie_embeddings = True
     config.model.dropout = 0.3
-    config.train.label_smoothing = 0.1
+    config.model.output.label_smoothing = 0.1
     config.train.num_epochs = 12.0
     config.train.average = 4
     config.optimizer.learning_rate = 1.5e-3
-    config.optimizer.schedule = "cosine"
+    config.optimizer.schedule = part("cosine")
     config.optimizer.warmup_steps = 200
-    config.eval.tokenize = "none"
-    config.decode.replace_unk = True
+    config.decode.unk = "replace"
     return config

@@ -9,6 +9,7 @@ python launch.py --config=configs/enja_transformer.py --config.data_dir=data/enj
 from ml_collections import ConfigDict
 
 from attn_jax.cli.options import switch
+from attn_jax.cli.tree import part
 from configs import enja_soft
 
 
@@ -16,14 +17,12 @@ def get_config() -> ConfigDict:
     config = switch(enja_soft.get_config(), model="transformer")
     config.name = "enja_transformer"
     config.description = "Transformer, 3 + 3 layers of 256, English to Japanese"
-    config.model.encoder = "transformer"
     config.model.hidden_size = 256
-    config.model.num_layers = 3
-    config.model.num_heads = 4
-    config.model.feed_forward_size = 512
     config.model.dropout = 0.2
-    config.model.positions = "rotary"
-    config.model.attention.score = "scaled_dot"
+    layers = dict(num_layers=3, num_heads=4, feed_forward_size=512, positions=part("rotary"))
+    config.model.encoder = part("transformer", **layers)
+    config.model.decoder = layers
+    config.model.attention.score = part("scaled_dot")
     config.train.num_epochs = 16.0
     config.optimizer.learning_rate = 2e-3
     config.optimizer.warmup_steps = 800

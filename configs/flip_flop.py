@@ -1,12 +1,13 @@
 """The flip-flop language, 64 instructions: a decoder-only Transformer of two layers of width 64 (Liu 2023, 2306.00946).
 
-A memory that is written: --config.model.attention.memory=gated_delta. Test texts ignore 98 percent of their bits.
+A memory that is written: --config.model.attention=gated_delta. Test texts ignore 98 percent of their bits.
 
 python launch.py --config=configs/flip_flop.py
 """
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -15,7 +16,7 @@ def get_config() -> ConfigDict:
     config.name = "flip_flop"
     config.description = "Decoder-only Transformer, 2 layers of 64, flip-flop language"
     config.task.batch_size = 64
-    config.task.buckets = ((1, 129),)
+    config.task.buckets = part("fixed", shapes=((1, 129),))
     config.model.hidden_size = 64
     config.model.num_layers = 2
     config.model.num_heads = 2
@@ -23,13 +24,13 @@ def get_config() -> ConfigDict:
     config.model.share_embeddings = True
     config.model.continue_source = True
     config.model.dropout = 0.0
-    config.model.attention.score = "scaled_dot"
+    config.model.attention.score = part("scaled_dot")
     config.train.num_epochs = 3.0
     config.train.eval_every = 200
     config.train.best_metric = "loss"
     config.train.average = 1
     config.optimizer.learning_rate = 1e-3
-    config.optimizer.schedule = "cosine"
+    config.optimizer.schedule = part("cosine")
     config.optimizer.warmup_steps = 100
     config.decode.max_length = 130
     config.eval.metrics = ("perplexity", "accuracy")

@@ -9,6 +9,7 @@ The folder has captions.tsv (--config.task.train=NAME for another name). With --
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -19,18 +20,16 @@ def get_config() -> ConfigDict:
     config.task.num_examples = 0
     config.task.valid_size = 200
     config.task.batch_size = 32
-    config.model.encoder = "none"
+    config.model.encoder = part("none")
     config.model.embedding_size = 96
     config.model.hidden_size = 128
-    config.model.readout_size = 128
-    config.model.decoder = "luong"
-    config.model.input_feeding = False
-    config.model.attention.score = "additive"
-    config.model.attention.features = 96
+    config.model.decoder.readout_size = 128
+    config.model.decoder.input_feeding = False
+    config.model.attention.score = part("additive", features=96)
     config.model.dropout = 0.3
     config.train.num_epochs = 20.0
     config.optimizer.learning_rate = 2e-3
-    config.optimizer.schedule = "cosine"
+    config.optimizer.schedule = part("cosine")
     config.optimizer.warmup_steps = 100
     config.decode.max_length = 24
     config.eval.metrics = ("exact_match", "accuracy", "bleu")

@@ -5,6 +5,7 @@ python launch.py --config=configs/inflection_elbo.py
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import inflection_soft
 
 
@@ -12,7 +13,5 @@ def get_config() -> ConfigDict:
     config = inflection_soft.get_config()
     config.name = "inflection_elbo"
     config.description = "LSTM 128, variational attention, inflection"
-    config.model.objective = "elbo"
-    config.model.inference_size = 128
-    config.model.attention.read = "enumeration"
+    config.model.objective = part("elbo", inference_size=128, reading=part("enumeration"))
     return config

@@ -24,5 +24,6 @@ def get_config() -> ConfigDict:
     config.task.hallucinated = 2000
     config.task.copy_words = True
     config.train.num_steps = 4160
+    config.train.num_epochs = 0.0
     config.train.eval_every = 2080
     return config

@@ -5,6 +5,7 @@ python launch.py --config=configs/inflection_marginal.py
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import inflection_soft
 
 
@@ -12,6 +13,5 @@ def get_config() -> ConfigDict:
     config = inflection_soft.get_config()
     config.name = "inflection_marginal"
     config.description = "LSTM 128, marginal likelihood over alignments, inflection"
-    config.model.objective = "marginal"
-    config.model.attention.read = "enumeration"
+    config.model.objective = part("marginal")
     return config

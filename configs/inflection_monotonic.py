@@ -1,11 +1,12 @@
 """Inflection with exact hard monotonic attention of order 0 or 1 (Wu & Cotterell 2019, arXiv 1905.06319).
 
 python launch.py --config=configs/inflection_monotonic.py
-python launch.py --config=configs/inflection_monotonic.py --config.model.attention.transition=monotonic
+python launch.py --config=configs/inflection_monotonic.py --config.model.objective.jump_size=0
 """
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import inflection_marginal
 
 
@@ -13,5 +14,5 @@ def get_config() -> ConfigDict:
     config = inflection_marginal.get_config()
     config.name = "inflection_monotonic"
     config.description = "LSTM 128, exact monotonic alignments, inflection"
-    config.model.attention.transition = "monotonic_first_order"
+    config.model.objective = part("markov", jump_size=5)
     return config

@@ -1,12 +1,13 @@
 """Morphological inflection with a pointer-generator: letters of the lemma may be copied (See 2017, arXiv 1704.04368).
 
-With coverage in the score: --config.model.pointer.coverage=True --config.model.attention.score=additive
+With coverage in the score: --config.model.decoder.extras=coverage --config.model.attention.score=additive
 
 python launch.py --config=configs/inflection_pointer.py
 """
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import inflection_soft
 
 
@@ -14,5 +15,5 @@ def get_config() -> ConfigDict:
     config = inflection_soft.get_config()
     config.name = "inflection_pointer"
     config.description = "LSTM 128, pointer-generator, inflection"
-    config.model.pointer.copy = True
+    config.model.objective = part("copy")
     return config

@@ -10,6 +10,7 @@ Without files the package generates a language; the ten languages of CoNLL-SIGMO
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -18,22 +19,19 @@ def get_config() -> ConfigDict:
     config.name = "inflection_soft"
     config.description = "LSTM 128, soft attention, inflection"
     config.task.batch_size = 32
-    config.task.buckets = ((18, 12), (24, 18), (32, 24), (64, 64))
+    config.task.buckets = part("fixed", shapes=((18, 12), (24, 18), (32, 24), (64, 64)))
     config.model.embedding_size = 100
     config.model.hidden_size = 128
-    config.model.readout_size = 128
-    config.model.decoder = "luong"
-    config.model.input_feeding = False  # the context enters the output layer only
-    config.model.bridge = "dense"
+    config.model.decoder.readout_size = 128
+    config.model.decoder.input_feeding = False  # the context enters the output layer only
+    config.model.decoder.bridge = "dense"
     config.model.dropout = 0.4
-    config.model.attention.score = "general"
-    config.model.attention.features = 128
     config.train.num_epochs = 30.0
     config.train.best_metric = "exact_match"
     config.train.keep = 1
     config.train.average = 1  # the last checkpoint: no selection, so validation forms serve as a test
     config.optimizer.learning_rate = 2e-3
-    config.optimizer.schedule = "cosine"
+    config.optimizer.schedule = part("cosine")
     config.optimizer.warmup_steps = 100
     config.decode.max_length = 60
     config.eval.metrics = ("exact_match", "edit_distance", "perplexity", "attention_entropy")

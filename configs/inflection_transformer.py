@@ -9,6 +9,7 @@ python launch.py --config=configs/inflection_transformer.py --config.data_dir=da
 from ml_collections import ConfigDict
 
 from attn_jax.cli.options import switch
+from attn_jax.cli.tree import part
 from configs import inflection_soft
 
 
@@ -17,15 +18,14 @@ def get_config() -> ConfigDict:
     config.name = "inflection_transformer"
     config.description = "Transformer, 4 + 4 layers of 128, inflection"
     config.task.batch_size = 128
-    config.model.encoder = "transformer"
     config.model.hidden_size = 128
-    config.model.num_layers = 4
-    config.model.num_heads = 4
-    config.model.feed_forward_size = 256
+    layers = dict(num_layers=4, num_heads=4, feed_forward_size=256)
+    config.model.encoder = part("transformer", **layers)
+    config.model.decoder = layers
     config.model.dropout = 0.3
-    config.model.attention.score = "scaled_dot"
+    config.model.attention.score = part("scaled_dot")
     config.train.num_epochs = 60.0
-    config.train.label_smoothing = 0.1
+    config.model.output.label_smoothing = 0.1
     config.optimizer.learning_rate = 1e-3
     config.optimizer.warmup_steps = 500
     config.optimizer.b2 = 0.98

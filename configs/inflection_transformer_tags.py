@@ -10,6 +10,7 @@ python launch.py --config=configs/inflection_transformer_tags.py --config.data_d
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import inflection_transformer
 
 
@@ -19,12 +20,14 @@ def get_config() -> ConfigDict:
     config.description = "Transformer, 4 + 4 layers of 256, tags without positions, inflection"
     config.task.tags = "apart"
     config.task.batch_size = 400
-    config.model.tags = "invariant"
+    config.model.tags = part("invariant")
     config.model.hidden_size = 256
-    config.model.feed_forward_size = 1024
+    config.model.encoder.feed_forward_size = 1024
+    config.model.decoder.feed_forward_size = 1024
     config.train.num_steps = 20_000
+    config.train.num_epochs = 0.0
     config.train.eval_every = 400
-    config.optimizer.schedule = "inverse_sqrt"
+    config.optimizer.schedule = part("inverse_sqrt")
     config.optimizer.warmup_steps = 4000
-    config.optimizer.clip_norm = 1.0
+    config.optimizer.clip.norm = 1.0
     return config

@@ -8,11 +8,12 @@ Wu & Cotterell 2019 (arXiv 1905.06319). 1.6 million parameters. Without files th
 
     python launch.py --config=configs/inflection_wide.py --config.data_dir=data/sigmorphon2017 \\
         --config.task.language=german --config.seeds="(0, 1, 2)"
-    python launch.py --mode=eval --workdir=runs/inflection_wide --config.decode.ensemble=True
+    python launch.py --mode=eval --workdir=runs/inflection_wide --config.decode.ensemble=seeds
 """
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import inflection_tags
 
 
@@ -22,10 +23,8 @@ def get_config() -> ConfigDict:
     config.description = "LSTM 320, exact monotonic alignments to the lemma, tags beside it, inflection"
     config.task.batch_size = 20
     config.model.hidden_size = 320
-    config.model.readout_size = 320
-    config.model.objective = "marginal"
-    config.model.attention.read = "enumeration"
-    config.model.attention.transition = "monotonic_first_order"
+    config.model.decoder.readout_size = 320
+    config.model.objective = part("markov", jump_size=5)
     config.train.num_epochs = 20.0
     config.train.eval_every = 5000
     return config

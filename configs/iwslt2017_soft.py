@@ -14,6 +14,7 @@ notes print 35,926,336, of another model than they show (docs/sources.md).
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -23,21 +24,21 @@ def get_config() -> ConfigDict:
     config.description = "LSTM 512, dot attention, TED talks, Japanese to English"
     config.task.train = ("train.ja", "train.en")
     config.task.valid_size = 44621
-    config.task.vocabulary = "sentencepiece"
+    config.task.vocabulary = part("sentencepiece")
     config.task.vocab_size = (8000, 8000)
     config.task.batch_size = 32
     config.model.embedding_size = 512
     config.model.hidden_size = 512
-    config.model.readout_size = 512
-    config.model.bidirectional = False
-    config.model.input_feeding = False
-    config.model.bridge = "linear"
-    config.model.attention.score = "dot"
+    config.model.encoder.bidirectional = False
+    config.model.decoder.readout_size = 512
+    config.model.decoder.input_feeding = False
+    config.model.decoder.bridge = "linear"
+    config.model.attention.score = part("dot")
     config.model.dropout = 0.2
     config.model.dropout_places = ("summary", "readout")
     config.train.num_epochs = 20.0
     config.train.best_metric = "perplexity"  # shown after each epoch
     config.train.average = 1  # the last parameters
     config.optimizer.learning_rate = 1e-4
-    config.optimizer.clip_norm = 0.0
+    config.optimizer.clip = part("none")
     return config

@@ -6,6 +6,7 @@ python launch.py --config=configs/jaen_transformer.py --config.data_dir=data/enj
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import enja_transformer
 
 
@@ -15,5 +16,5 @@ def get_config() -> ConfigDict:
     config.description = "Transformer, 3 + 3 layers of 256, Japanese to English"
     config.task.train = ("train.ja", "train.en")
     config.task.valid = ("dev.ja", "dev.en")
-    config.task.buckets = ((11, 8), (11, 10), (14, 10), (17, 12), (17, 17), (32, 32))
+    config.task.buckets = part("fixed", shapes=((11, 8), (11, 10), (14, 10), (17, 12), (17, 17), (32, 32)))
     return config

@@ -22,6 +22,6 @@ def get_config() -> ConfigDict:
     config.task.num_examples = 0
     config.task.batch_size = 256
     config.model.degrees = (1,)
-    config.model.attention.per_column = True
+    config.model.attention.score.per_column = True
     config.eval.metrics = ("rmse", "r2")
     return config

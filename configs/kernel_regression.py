@@ -10,6 +10,7 @@ widths were chosen (experiments/kernels.py).
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -17,16 +18,15 @@ def get_config() -> ConfigDict:
     config = base.get_config(task="regression", model="kernel_regression")
     config.name = "kernel_regression"
     config.description = "Local polynomials with a Gaussian kernel, 40 points of 2 sin x + x + noise"
-    config.parallel = "single"
+    config.parallel = part("single")
     config.task.train = ("", "")
     config.task.num_examples = 40
     config.task.batch_size = 4096  # all points
     config.model.degrees = (0, 1, 2, 3)
     config.model.num_widths = 22
     config.model.criterion = "aicc"
-    config.model.attention.score = "gaussian"
-    config.model.attention.normalize = "kernel_sum"
     config.train.num_steps = 20
+    config.train.num_epochs = 0.0
     config.train.eval_every = 20
     config.train.average = 1  # the last checkpoint, as there is no validation set
     config.optimizer.learning_rate = 0.02

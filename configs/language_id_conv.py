@@ -9,15 +9,14 @@ Without files the package generates four languages; the languages of CoNLL-SIGMO
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.options import change
 from configs import language_id_selfattentive
 
 
 def get_config() -> ConfigDict:
-    config = language_id_selfattentive.get_config()
+    config = change(language_id_selfattentive.get_config(), {"model.encoder": "conv", "model.pooling": "mean"})
     config.name = "language_id_conv"
     config.description = "Convolutions of 3, 2 layers of 128, which language a word is from"
-    config.model.encoder = "conv"
-    config.model.pooling = "mean"
-    config.model.num_layers = 2
-    config.model.kernel_size = 3
+    config.model.encoder.num_layers = 2
+    config.model.encoder.kernel_size = 3
     return config

@@ -9,19 +9,18 @@ python launch.py --config=configs/language_id_norm.py --config.data_dir=data/sig
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.options import change
+from attn_jax.cli.tree import part
 from configs import language_id_conv
 
 
 def get_config() -> ConfigDict:
-    config = language_id_conv.get_config()
+    config = change(language_id_conv.get_config(), {"model.pooling": "structured"})
     config.name = "language_id_norm"
     config.description = (
         "Convolutions of 3, 2 layers of 128, the 4 states of largest norm, which language a word is from"
     )
-    config.model.pooling = "structured"
-    config.model.num_queries = 1
-    config.model.penalty = 0.0
-    config.model.attention.score = "norm"
-    config.model.attention.read = "top"
-    config.model.attention.num_samples = 4
+    config.model.pooling.num_queries = 1
+    config.model.attention.score = part("norm")
+    config.model.attention.read = part("top", num_samples=4)
     return config

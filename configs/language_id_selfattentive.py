@@ -9,15 +9,17 @@ Without files the package generates four languages; the languages of CoNLL-SIGMO
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.options import change
+from attn_jax.cli.tree import part
 from configs import base
 
 
 def get_config() -> ConfigDict:
-    config = base.get_config(task="language_id", model="classifier")
+    config = change(base.get_config(task="language_id", model="classifier"), {"model.pooling": "structured"})
     config.name = "language_id_selfattentive"
     config.description = "LSTM 128, structured self-attention, which language a word is from"
     config.task.batch_size = 64
-    config.task.buckets = ((10, 2), (14, 2), (24, 2), (64, 2))
+    config.task.buckets = part("fixed", shapes=((10, 2), (14, 2), (24, 2), (64, 2)))
     config.model.embedding_size = 64
     config.model.hidden_size = 128
     config.model.readout_size = 128
@@ -25,15 +27,12 @@ def get_config() -> ConfigDict:
     config.train.num_epochs = 6.0
     config.train.best_metric = "accuracy"
     config.optimizer.learning_rate = 2e-3
-    config.optimizer.schedule = "cosine"
+    config.optimizer.schedule = part("cosine")
     config.optimizer.warmup_steps = 100
     config.decode.max_length = 2
     config.eval.metrics = ("accuracy", "perplexity")
 
-    config.model.encoder = "rnn"
-    config.model.pooling = "structured"
-    config.model.num_queries = 4
-    config.model.penalty = 0.1
-    config.model.attention.score = "tanh_key"
-    config.model.attention.features = 64
+    config.model.pooling.num_queries = 4
+    config.model.pooling.penalty = 0.1
+    config.model.attention.score = part("tanh_key", features=64)
     return config

@@ -9,19 +9,20 @@ Without files the package generates four languages; the languages of CoNLL-SIGMO
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.options import change
+from attn_jax.cli.tree import part
 from configs import language_id_selfattentive
 
 
 def get_config() -> ConfigDict:
-    config = language_id_selfattentive.get_config()
+    choices = {"model.encoder": "transformer", "model.pooling": "mean"}
+    config = change(language_id_selfattentive.get_config(), choices)
     config.name = "language_id_transformer"
     config.description = "Transformer, 2 layers of 128, which language a word is from"
-    config.model.encoder = "transformer"
-    config.model.pooling = "mean"
-    config.model.num_layers = 2
-    config.model.num_heads = 4
-    config.model.feed_forward_size = 256
+    config.model.encoder.num_layers = 2
+    config.model.encoder.num_heads = 4
+    config.model.encoder.feed_forward_size = 256
     config.model.dropout = 0.1
-    config.model.attention.score = "scaled_dot"
+    config.model.attention.score = part("scaled_dot")
     config.optimizer.learning_rate = 1e-3
     return config

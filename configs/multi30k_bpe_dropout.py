@@ -16,6 +16,6 @@ def get_config() -> ConfigDict:
     config = multi30k_transformer.get_config()
     config.name = "multi30k_bpe_dropout"
     config.description = "Transformer, 4 + 4 layers of 128, BPE dropout, English to German captions"
-    config.task.sample_pieces = 0.1
+    config.task.vocabulary.sample = 0.1
     config.train.num_epochs = 70.0
     return config

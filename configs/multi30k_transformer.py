@@ -11,6 +11,7 @@ python launch.py --config=configs/multi30k_transformer.py --config.data_dir=data
 from ml_collections import ConfigDict
 
 from attn_jax.cli.options import switch
+from attn_jax.cli.tree import part
 from configs import multi30k_soft
 
 
@@ -21,19 +22,18 @@ def get_config() -> ConfigDict:
     config.task.joint_vocabulary = True
     config.task.vocab_size = (8000, 8000)
     config.task.batch_size = 128
-    config.model.encoder = "transformer"
     config.model.hidden_size = 128
-    config.model.num_layers = 4
-    config.model.num_heads = 4
-    config.model.feed_forward_size = 256
+    layers = dict(num_layers=4, num_heads=4, feed_forward_size=256)
+    config.model.encoder = part("transformer", **layers)
+    config.model.decoder = layers
     config.model.share_embeddings = True
     config.model.dropout = 0.3
-    config.model.attention.score = "scaled_dot"
+    config.model.attention.score = part("scaled_dot")
     config.train.num_epochs = 35.0
     config.train.average = 10
     config.train.keep = 1
     config.optimizer.learning_rate = 5e-3
-    config.optimizer.schedule = "inverse_sqrt"
+    config.optimizer.schedule = part("inverse_sqrt")
     config.optimizer.warmup_steps = 2000
     config.optimizer.b2 = 0.98
     return config

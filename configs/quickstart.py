@@ -8,6 +8,7 @@ score of Bahdanau, Cho & Bengio 2015 (arXiv 1409.0473) in the decoder of Luong 2
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -17,19 +18,18 @@ def get_config() -> ConfigDict:
     config.description = "LSTM 128, additive attention, dates to ISO"
     config.task.num_examples = 60_000
     config.task.valid_size = 500
-    config.task.buckets = ((12, 11), (20, 11), (32, 11))
+    config.task.buckets = part("fixed", shapes=((12, 11), (20, 11), (32, 11)))
     config.task.batch_size = 64
     config.model.embedding_size = 64
     config.model.hidden_size = 128
-    config.model.decoder = "luong"
-    config.model.input_feeding = False
-    config.model.attention.score = "additive"
-    config.model.attention.features = 64
+    config.model.decoder.input_feeding = False
+    config.model.attention.score = part("additive", features=64)
     config.model.dropout = 0.0  # generated data is unlimited
     config.train.num_steps = 2050
+    config.train.num_epochs = 0.0
     config.train.eval_every = 2050
     config.optimizer.learning_rate = 3e-3
-    config.optimizer.schedule = "cosine"
+    config.optimizer.schedule = part("cosine")
     config.optimizer.warmup_steps = 100
     config.decode.max_length = 20
     config.eval.metrics = ("exact_match", "perplexity")

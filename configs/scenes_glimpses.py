@@ -11,6 +11,7 @@ log-likelihood, and the baseline the mean cost of the other paths at the image: 
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -28,14 +29,14 @@ def get_config() -> ConfigDict:
     config.model.hidden_size = 192
     config.model.glimpse_features = 256
     config.model.num_scales = 3
-    config.model.num_samples = 4
+    config.model.objective = part("reinforce", num_samples=4, baseline=part("leave_one_out"))
     config.model.cost = "likelihood"
-    config.model.baseline = "leave_one_out"
     config.train.num_steps = 6000
+    config.train.num_epochs = 0.0
     config.train.eval_every = 1000
     config.train.best_metric = "loss"
     config.optimizer.learning_rate = 1e-3
-    config.optimizer.schedule = "cosine"
+    config.optimizer.schedule = part("cosine")
     config.optimizer.warmup_steps = 200
     config.decode.max_length = 4
     config.eval.metrics = ("exact_match", "touch", "point", "uniform", "cells")

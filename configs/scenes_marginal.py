@@ -5,6 +5,7 @@ python launch.py --config=configs/scenes_marginal.py
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import scenes_soft
 
 
@@ -12,6 +13,5 @@ def get_config() -> ConfigDict:
     config = scenes_soft.get_config()
     config.name = "scenes_marginal"
     config.description = "CNN, LSTM 128, marginal likelihood of latent cells, captions of scenes"
-    config.model.objective = "marginal"
-    config.model.attention.read = "enumeration"
+    config.model.objective = part("marginal")
     return config

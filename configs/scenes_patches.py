@@ -8,23 +8,22 @@ attends to the encoded patches.
 
 from ml_collections import ConfigDict
 
-from configs import base, scenes_soft
+from attn_jax.cli.options import switch
+from attn_jax.cli.tree import part
+from configs import scenes_soft
 
 
 def get_config() -> ConfigDict:
-    soft, config = scenes_soft.get_config(), base.get_config(task="scenes", model="transformer")
-    for section in ("task", "train", "optimizer", "decode", "eval"):
-        config[section].update(soft[section])
+    config = switch(scenes_soft.get_config(), model="transformer")
     config.name = "scenes_patches"
     config.description = "Transformer 96 over patches of 4 pixels, captions of scenes"
-    config.model.encoder = "transformer"
-    config.model.picture.grid = "patches"
-    config.model.picture.patch_size = 4
-    config.model.positions = "learned"  # of the words; patches have rows and columns
+    config.model.picture.grid = part("patches", patch_size=4)
     config.model.hidden_size = 96
-    config.model.feed_forward_size = 192
-    config.model.num_layers = 2
+    positions = part("learned")  # of the words; patches have rows and columns
+    layers = dict(num_layers=2, feed_forward_size=192, positions=positions)
+    config.model.encoder = part("transformer", **layers)
+    config.model.decoder = layers
     config.model.dropout = 0.0
-    config.model.attention.score = "scaled_dot"
+    config.model.attention.score = part("scaled_dot")
     config.optimizer.learning_rate = 1e-3
     return config

@@ -8,6 +8,7 @@ prints how many answers are right that see the question alone.
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -24,18 +25,17 @@ def get_config() -> ConfigDict:
     config.task.clutter = 2
     config.task.num_examples = 20_000
     config.task.batch_size = 64
-    config.model.encoder = "transformer"
-    config.model.positions = "none"  # cells have rows and columns; a question is a set of words
     config.model.hidden_size = 96
-    config.model.feed_forward_size = 192
-    config.model.num_layers = 2
-    config.model.num_decoder_layers = 1
+    positions = part("none")  # cells have rows and columns; a question is a set of words
+    layers = dict(feed_forward_size=192, positions=positions)
+    config.model.encoder = part("transformer", num_layers=2, **layers)
+    config.model.decoder = dict(num_layers=1, **layers)
     config.model.dropout = 0.0
-    config.model.attention.score = "scaled_dot"
+    config.model.attention.score = part("scaled_dot")
     config.train.num_epochs = 7.0
     config.train.best_metric = "loss"
     config.optimizer.learning_rate = 1e-3
-    config.optimizer.schedule = "cosine"
+    config.optimizer.schedule = part("cosine")
     config.optimizer.warmup_steps = 200
     config.decode.max_length = 4
     config.eval.metrics = ("exact_match", "touch", "point", "uniform", "cells")

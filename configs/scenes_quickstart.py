@@ -8,6 +8,7 @@ step, then attention. The pictures in DIR/attention have a panel for each word, 
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -24,19 +25,18 @@ def get_config() -> ConfigDict:
     config.task.num_colors = 3
     config.task.clutter = 2
     config.task.batch_size = 32
-    config.model.encoder = "none"
+    config.model.encoder = part("none")
     config.model.embedding_size = 64
     config.model.hidden_size = 96
-    config.model.readout_size = 96
-    config.model.decoder = "luong"
-    config.model.input_feeding = False
-    config.model.attention.score = "additive"
-    config.model.attention.features = 64
+    config.model.decoder.readout_size = 96
+    config.model.decoder.input_feeding = False
+    config.model.attention.score = part("additive", features=64)
     config.model.dropout = 0.0
     config.train.num_steps = 3000
+    config.train.num_epochs = 0.0
     config.train.eval_every = 1000
     config.optimizer.learning_rate = 2e-3
-    config.optimizer.schedule = "cosine"
+    config.optimizer.schedule = part("cosine")
     config.optimizer.warmup_steps = 100
     config.decode.max_length = 8
     config.eval.metrics = ("exact_match", "accuracy", "touch", "point", "uniform", "cells")

@@ -8,6 +8,7 @@ Attend, then step, as in the paper: the query is the state before the word that 
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -25,18 +26,17 @@ def get_config() -> ConfigDict:
     config.task.num_examples = 12_000
     config.task.valid_size = 200
     config.task.batch_size = 32
-    config.model.encoder = "none"
+    config.model.encoder = part("none")
     config.model.embedding_size = 96
     config.model.hidden_size = 128
-    config.model.readout_size = 128
-    config.model.decoder = "bahdanau"
-    config.model.attention.score = "additive"
-    config.model.attention.features = 96
+    config.model.decoder = part("bahdanau", readout_size=128)
+    config.model.attention.score = part("additive", features=96)
     config.model.dropout = 0.0
     config.train.num_steps = 3000
+    config.train.num_epochs = 0.0
     config.train.eval_every = 1000
     config.optimizer.learning_rate = 2e-3
-    config.optimizer.schedule = "cosine"
+    config.optimizer.schedule = part("cosine")
     config.optimizer.warmup_steps = 100
     config.decode.max_length = 24
     config.eval.metrics = ("exact_match", "accuracy", "bleu", "touch", "point", "strict", "uniform", "cells")

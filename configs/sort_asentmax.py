@@ -5,6 +5,7 @@ python launch.py --config=configs/sort_asentmax.py
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import sort_softmax
 
 
@@ -12,5 +13,5 @@ def get_config() -> ConfigDict:
     config = sort_softmax.get_config()
     config.name = "sort_asentmax"
     config.description = "Decoder-only Transformer, 2 layers of 64, adaptive-scalable entmax, sorting"
-    config.model.attention.normalize = "scalable_entmax"
+    config.model.attention.normalize = part("scalable_entmax")
     return config

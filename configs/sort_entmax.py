@@ -5,6 +5,7 @@ python launch.py --config=configs/sort_entmax.py
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import sort_softmax
 
 
@@ -12,5 +13,5 @@ def get_config() -> ConfigDict:
     config = sort_softmax.get_config()
     config.name = "sort_entmax"
     config.description = "Decoder-only Transformer, 2 layers of 64, 1.5-entmax, sorting"
-    config.model.attention.normalize = "entmax15"
+    config.model.attention.normalize = part("entmax15")
     return config

@@ -9,6 +9,7 @@ python launch.py --config=configs/sort_softmax.py
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -22,22 +23,21 @@ def get_config() -> ConfigDict:
     config.task.test_lengths = (16, 32, 64, 128)
     config.task.num_examples = 400_000
     config.task.batch_size = 32
-    config.task.buckets = (17,)
+    config.task.buckets = part("fixed", shapes=(17,))
     config.model.hidden_size = 64
     config.model.num_layers = 2
     config.model.num_heads = 8
     config.model.feed_forward_size = 256
-    config.model.positions = "nape"
+    config.model.positions = part("nape")
     config.model.share_embeddings = True
     config.model.dropout = 0.0
-    config.model.attention.score = "scaled_dot"
-    config.model.attention.normalize = "softmax"
+    config.model.attention.score = part("scaled_dot")
     config.train.num_epochs = 1.0
     config.train.eval_every = 2500
     config.train.best_metric = "exact_match"
     config.train.average = 1
     config.optimizer.learning_rate = 4e-3
-    config.optimizer.schedule = "cosine"
+    config.optimizer.schedule = part("cosine")
     config.optimizer.warmup_steps = 200
     config.decode.max_length = 140
     config.eval.metrics = ("exact_match", "accuracy", "perplexity")

@@ -7,6 +7,7 @@ python launch.py --config=configs/zipf.py
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.tree import part
 from configs import base
 
 
@@ -17,7 +18,7 @@ def get_config() -> ConfigDict:
     config.task.num_words = 50_000
     config.task.num_examples = 100_000
     config.task.batch_size = 32
-    config.task.buckets = ((1, 33),)
+    config.task.buckets = part("fixed", shapes=((1, 33),))
     config.model.embedding_size = 128
     config.model.hidden_size = 128
     config.model.dropout = 0.0

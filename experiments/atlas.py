@@ -4,9 +4,10 @@
     python experiments/atlas.py --each
     python experiments/atlas.py --render
 
-The mechanisms are the entries of the package's tables (SCORES, NORMALIZERS, FITS, WRITTEN) and the options beside them;
-each is one key of a config of a Transformer, and a new entry appears by itself. Its equation is the first sentence of
-its docstring. The rest is counted or tried out with random parameters and one head of 32 columns, not claimed:
+The mechanisms are the entries of the package's tables (SCORES, NORMALIZERS, FITS, WRITTEN) and what may be put around
+them; a key of a config of a Transformer chooses each, and a new entry appears by itself. Its equation is the first
+sentence of its docstring. The rest is counted or tried out with random parameters and one head of 32 columns, not
+claimed:
 
     kept         numbers of its cache in decoding, after n tokens
     operations   arithmetic operations of one more token in decoding, counted in the program that is traced
@@ -42,12 +43,12 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.attention import NORMALIZERS, SCORES, selective  # noqa: E402
 from attn_jax.attention.signed import FITS, Subtract  # noqa: E402
 from attn_jax.attention.written.heads import WRITTEN  # noqa: E402
+from attn_jax.cli.tree import resolve_tree  # noqa: E402
 from attn_jax.errors import check_known, one_line  # noqa: E402
 from attn_jax.layers.transformer import TransformerStack  # noqa: E402
-from attn_jax.models.memory_options import MemoryOptions  # noqa: E402
-from attn_jax.models.setting import Setting  # noqa: E402
 from attn_jax.models.transformer.options import LanguageModelOptions  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.parts import fields_of, read  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json, save_json  # noqa: E402
 from attn_jax.types import Array, Float, Int, Params  # noqa: E402
 from experiments import raw  # noqa: E402
@@ -64,16 +65,20 @@ BASELINE = "softmax"
 class Mechanism(NamedTuple):
     """A mechanism of attention as options of a model."""
 
-    attention: dict[str, Any]  # changes of model.attention
+    model: dict[str, Any]  # changes of the options of a language model
     equation: str
-    positions: str = "none"  # model.positions
 
     @property
     def key(self) -> str:
-        """The keys of a config that switch it on."""
-        changes = {f"model.attention.{name}": value for name, value in self.attention.items()}
-        changes |= {"model.positions": self.positions} if self.positions != "none" else {}
-        return " ".join(f"{name}={value}".replace(" ", "") for name, value in changes.items())
+        """The keys of a config that choose it."""
+        texts = {name: ",".join(map(str, x)) if isinstance(x, tuple) else x for name, x in self.model.items()}
+        return " ".join(f"model.{name}={text}" for name, text in texts.items())
+
+
+def around(name: str, **options: Any) -> dict[str, Any]:
+    """Returns the changes that put a wrapper around score, normalizer, map and read."""
+    parts = {f"attention.wrappers.parts.{name}.{key}": value for key, value in options.items()}
+    return {"attention.wrappers": (name,)} | parts
 
 
 def first_sentence(entry: Any) -> str:
@@ -86,39 +91,38 @@ def mechanisms() -> dict[str, Mechanism]:
     """Returns every mechanism of self-attention, by name."""
     found = {}
     for name, kind in SCORES.items():
-        compact = {"normalize": "kernel_sum", "width": (SUPPORT,)} if kind.compact else {}
-        found[name] = Mechanism({"score": name} | compact, first_sentence(kind))
+        compact = {"attention.normalize": "kernel_sum", "attention.score.width": (SUPPORT,)} if kind.compact else {}
+        found[name] = Mechanism({"attention.score": name} | compact, first_sentence(kind))
     for name, kind in NORMALIZERS.items():
-        found[name] = Mechanism({"normalize": name}, first_sentence(kind))
+        found[name] = Mechanism({"attention.normalize": name}, first_sentence(kind))
     for name, kind in FITS.items():
         if kind is not None:
-            found[name] = Mechanism({"fit": name}, first_sentence(kind))
-    found["difference"] = Mechanism({"difference": True}, first_sentence(Subtract))
-    found["selective"] = Mechanism({"selective": True}, " ".join(selective.__doc__.split("\n\n")[1].split()))
+            found[name] = Mechanism(around(name), first_sentence(kind))
+    found["difference"] = Mechanism(around("difference"), first_sentence(Subtract))
+    found["selective"] = Mechanism(around("selective"), " ".join(selective.__doc__.split("\n\n")[1].split()))
     fading = "scores - |c_i - c_j|, c the cumulated log of forget gates"
-    found["forgetting"] = Mechanism({}, fading, positions="forgetting")
-    found["top_keys"] = Mechanism({"top_keys": 3}, "normalize over the 3 keys of largest score")
-    found["blocks"] = Mechanism({"top_keys": 2, "keys_per_block": 3}, "the same with 2 blocks of 3 neighbouring keys")
-    found["hopfield"] = Mechanism({"iterations": 3}, "query <- normalize(score(query, keys)) keys, three times")
+    found["forgetting"] = Mechanism({"positions": "forgetting"}, fading)
+    found["top_keys"] = Mechanism(around("top_keys", count=3), "normalize over the 3 keys of largest score")
+    blocks = around("top_keys", count=2, keys_per_block=3)
+    found["blocks"] = Mechanism(blocks, "the same with 2 blocks of 3 neighbouring keys")
+    again = "query <- normalize(score(query, keys)) keys, three times"
+    found["hopfield"] = Mechanism(around("hopfield", iterations=3), again)
     for name, kind in WRITTEN.items():
-        found[f"memory_{name}"] = Mechanism({"memory": name}, kind.equation)
+        found[f"memory_{name}"] = Mechanism({"attention": name}, kind.equation)
     return found
 
 
 def build(mechanism: Mechanism) -> TransformerStack:
     """Builds a causal stack of one layer and one head."""
-    given = {"score": "scaled_dot", "features": WIDTH, "max_length": 2 * LENGTHS[-1]}
-    attention = MemoryOptions(**given | mechanism.attention)
-    options = LanguageModelOptions(
-        hidden_size=WIDTH,
-        num_layers=1,
-        num_heads=1,
-        feed_forward_size=2 * WIDTH,
-        positions=mechanism.positions,
-        dropout=0.0,
-        attention=attention,
-    )
-    return options.build_stack(Setting(), attention, causal=True)
+    changes = {"num_layers": 1, "num_heads": 1, "feed_forward_size": 2 * WIDTH, "positions": "none"}
+    if "attention" not in mechanism.model:  # no memory of fixed size
+        score = mechanism.model.get("attention.score", "scaled_dot")
+        sizes = {"features": WIDTH, "max_length": 2 * LENGTHS[-1]}
+        own = {key: size for key, size in sizes.items() if key in fields_of(SCORES[score])}
+        changes |= {"attention.score": score} | {f"attention.score.{key}": size for key, size in own.items()}
+    tree, _ = resolve_tree(LanguageModelOptions, changes=changes | mechanism.model)
+    options = read(LanguageModelOptions, tree)
+    return options.build_stack(features=WIDTH, dropout=0.0, dtype=jnp.float32, attention=options.attention, causal=True)
 
 
 # What it costs.

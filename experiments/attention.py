@@ -30,7 +30,7 @@ def sweep() -> Iterator[dict[str, Any]]:
     for overrides in translation.sweep():
         name = pathlib.Path(overrides["config"]).stem
         if name in CONFIGS:
-            width = {"model.attention.features": 128} if name == "enja_bahdanau" else {}
+            width = {"model.attention.score.features": 128} if name == "enja_bahdanau" else {}
             yield overrides | width | {"model.hidden_size": 128, "task.num_examples": 20_000, "train.num_epochs": 8.0}
 
 

@@ -21,11 +21,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.build import build_task  # noqa: E402
+from attn_jax.cli.options import change, resolve  # noqa: E402
 from attn_jax.cli.snapshot import own_split, restore  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.metrics import corpus_bleu  # noqa: E402
-from attn_jax.options import expanded, user_path  # noqa: E402
+from attn_jax.paths import expanded, user_path  # noqa: E402
 from attn_jax.tasks.data_files import load_vocabularies  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -39,10 +40,8 @@ def groups_by_length(lengths: np.ndarray, count: int) -> list[np.ndarray]:
 
 def measure(workdir: pathlib.Path, data_dir: str, num_groups: int) -> dict[str, list]:
     """Returns (label, sentences, BLEU, perplexity) for each group of source lengths and for all sentences."""
-    config = load_config(workdir)
-    with config.unlocked():
-        config.data_dir = data_dir or config.data_dir
-        config.decode.method = "greedy"
+    config = change(load_config(workdir), {"decode.method": "greedy"} | ({"data_dir": data_dir} if data_dir else {}))
+    tokenize = resolve(config).task.tokenize
     _, pairs = own_split(build_task(config, load_vocabularies(workdir)))
     trained = restore(config, workdir)
     hypotheses = [found[0].text for found in trained.predictor.translator.translate(trained.params[0], pairs.source)]
@@ -56,7 +55,7 @@ def measure(workdir: pathlib.Path, data_dir: str, num_groups: int) -> dict[str, 
         everything = len(members) == len(pairs)
         rows["label"].append("all" if everything else f"{lengths[members].min()}-{lengths[members].max()}")
         rows["sentences"].append(len(members))
-        rows["bleu"].append(corpus_bleu(*chosen, tokenize=config.eval.tokenize)[0])
+        rows["bleu"].append(corpus_bleu(*chosen, tokenize=tokenize)[0])
         rows["perplexity"].append(float(np.exp(-log_probs[members].sum() / tokens[members].sum())))
     return rows
 

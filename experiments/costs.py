@@ -67,7 +67,7 @@ MODELS = (
     Model(
         "memory network",
         babi_memn2n.get_config,
-        {"model.noise": 0.0, "model.linear_steps": 0, "optimizer.halve_after": 0, "optimizer.halve_every": 0},
+        {"model.noise": 0.0, "model.linear_steps": 0, "optimizer.schedule": "constant"},
         {"keys": (16, 64, 256, 1024), "batch": (4, 16, 64, 256), "seeds": (1, 2, 4, 8)},
         "tab:purple",
     ),

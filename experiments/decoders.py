@@ -24,9 +24,13 @@ from experiments import of_sweep, raw  # noqa: E402
 DECODERS = {
     "none": {"model.decoder": "none"},
     "bahdanau": {"model.decoder": "bahdanau"},
-    "source": {"model.decoder": "luong", "model.input_feeding": False},
-    "source, fed": {"model.decoder": "luong", "model.input_feeding": True},
-    "source and target": {"model.decoder": "luong", "model.input_feeding": False, "model.self_attention": True},
+    "source": {"model.decoder": "luong", "model.decoder.input_feeding": False},
+    "source, fed": {"model.decoder": "luong", "model.decoder.input_feeding": True},
+    "source and target": {
+        "model.decoder": "luong",
+        "model.decoder.input_feeding": False,
+        "model.decoder.extras": ("self_attention",),
+    },
 }
 
 

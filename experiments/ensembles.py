@@ -27,7 +27,7 @@ from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.paired import same_examples  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.evaluation.tables import markdown  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -57,7 +57,7 @@ RUNS = {
             "task.vocab_size": (2000, 2000),
             "model.hidden_size": 96,
             "model.embedding_size": 96,
-            "model.readout_size": 96,
+            "model.decoder.readout_size": 96,
             "train.num_epochs": 6.0,
             "train.average": 1,
             "optimizer.learning_rate": 3e-3,
@@ -87,7 +87,7 @@ def measure(run: Run, workdir: pathlib.Path, data_dir: pathlib.Path, more: list[
     options = [f"--config.{key}={value}" for key, value in run.overrides.items()]
     options += [f"--config.seeds={SEEDS}", "--config.eval.num_pictures=0", *more]
     launch(f"--config={run.config}", f"--workdir={workdir}", data, *options)
-    launch("--mode=eval", f"--workdir={workdir}", data, "--config.decode.ensemble=True")
+    launch("--mode=eval", f"--workdir={workdir}", data, "--config.decode.ensemble=seeds")
     each, together = load_json(workdir / "result.json"), load_json(workdir / "eval.json")
     if not same_examples(each, together):
         raise UserError(f"{workdir}: the test split was changed since the run was measured; remove result.json")

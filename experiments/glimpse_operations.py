@@ -40,7 +40,7 @@ GLIMPSES, WHOLE, NETWORK = "glimpses", "one look at all of it", "convolutions an
 
 def products(config: Any, side: int) -> int:
     """Counts the multiply-adds for one image of side x side pixels, from the pixels to log p(word)."""
-    model = resolve(config).build_model(TextSizes(4, WORDS, image=(side, side, 3)))
+    model = resolve(change(config, {})).build_model(TextSizes(4, WORDS, image=(side, side, 3)))
     source = Picture(jnp.zeros((1, side, side, 3), jnp.uint8), jnp.zeros((1, 0), jnp.int32))
     token = jnp.zeros(1, jnp.int32)
     batch = {"source": source, "target_in": token[None], "target_out": token[None]}

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from attn_jax.errors import one_line
 from attn_jax.evaluation.provenance import COMMIT
-from attn_jax.options import user_path
+from attn_jax.paths import user_path
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MARGIN = 45  # seconds that a job may need to end after its limit

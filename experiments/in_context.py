@@ -17,7 +17,6 @@ file of, of the same settings, are not trained again.
 """
 
 import argparse
-import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -32,13 +31,13 @@ import optax
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.cli.tree import resolve_tree  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
 from attn_jax.layers.transformer import TransformerStack  # noqa: E402
-from attn_jax.models.memory_options import MemoryOptions, WrittenOptions  # noqa: E402
-from attn_jax.models.setting import Setting  # noqa: E402
 from attn_jax.models.transformer.options import LanguageModelOptions  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.parts import read  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json, save_json  # noqa: E402
 from attn_jax.tasks.in_context import InContextOptions, Regressions  # noqa: E402
 from attn_jax.training.progress import notice  # noqa: E402
@@ -48,12 +47,12 @@ from experiments import raw  # noqa: E402
 RESULT = ROOT / "experiments" / "results" / "in_context.json"
 PAGE = ROOT / "docs" / "written_memory.md"
 BEGIN, END = "<!-- in_context: begin -->", "<!-- in_context: end -->"
-MECHANISMS: dict[str, dict[str, Any]] = {
+MECHANISMS: dict[str, dict[str, Any]] = {  # changes of the options of a language model
     "softmax": {},
-    "linear attention": {"memory": "linear"},
-    "delta rule": {"memory": "delta"},
-    "MesaNet": {"memory": "mesa", "written": WrittenOptions(steps=8)},  # a head has 8 columns
-    "local line": {"fit": "line"},
+    "linear attention": {"attention": "linear"},
+    "delta rule": {"attention": "delta"},
+    "MesaNet": {"attention": "mesa", "attention.steps": 8},  # a head has 8 columns
+    "local line": {"attention.wrappers": ("line",)},
 }
 BASELINE = "softmax"
 SEEDS = (0, 1, 2, 3, 4)
@@ -99,16 +98,13 @@ class Regressor(nn.Module, kw_only=True):
 
 def build(mechanism: dict[str, Any], *, width: int = WIDTH) -> Regressor:
     """Builds the model of a mechanism."""
-    options = LanguageModelOptions(
-        hidden_size=width,
-        num_layers=NUM_LAYERS,
-        num_heads=NUM_HEADS,
-        feed_forward_size=2 * width,
-        positions="none",
-        dropout=0.0,
-        attention=MemoryOptions(score="scaled_dot", **mechanism),
+    sizes = {"num_layers": NUM_LAYERS, "num_heads": NUM_HEADS, "feed_forward_size": 2 * width, "positions": "none"}
+    changes = sizes | ({} if "attention" in mechanism else {"attention.score": "scaled_dot"}) | mechanism
+    options = read(LanguageModelOptions, resolve_tree(LanguageModelOptions, changes=changes)[0])
+    stack = options.build_stack(
+        features=width, dropout=0.0, dtype=jnp.float32, attention=options.attention, causal=True
     )
-    return Regressor(stack=options.build_stack(Setting(), options.attention, causal=True))
+    return Regressor(stack=stack)
 
 
 def arrays(examples: Regressions) -> tuple[np.ndarray, ...]:
@@ -156,9 +152,7 @@ def excess(model: Regressor, params: Params, examples: Regressions, task: InCont
 
 def settings(name: str, size: Size, seeds: Sequence[int]) -> dict[str, Any]:
     """Returns all that the numbers of a mechanism depend on, besides the code."""
-    mechanism = MECHANISMS[name]
-    options = {key: dataclasses.asdict(mechanism[key]) if key == "written" else mechanism[key] for key in mechanism}
-    model = {"mechanism": options, "width": WIDTH, "num_layers": NUM_LAYERS, "num_heads": NUM_HEADS}
+    model = {"mechanism": MECHANISMS[name], "width": WIDTH, "num_layers": NUM_LAYERS, "num_heads": NUM_HEADS}
     training = {"learning_rate": LEARNING_RATE, "clip": CLIP, "seeds": seeds}
     return raw.plain({**size.key(), "counts": size.counts, "model": model, "training": training})
 

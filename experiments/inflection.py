@@ -5,9 +5,9 @@
 
 The first command trains every run that RUNS names, three seeds in one program; finished runs are skipped. The second
 collects the finished ones, and writes experiments/results/inflection.json and .md. The last checkpoint is measured on
-the dev set, which chooses nothing; if `launch.py --mode=eval --workdir=... --config.decode.ensemble=True` has measured
+the dev set, which chooses nothing; if `launch.py --mode=eval --workdir=... --config.decode.ensemble=seeds` has measured
 the mean of the probabilities of a run's seeds, the page has it, too. Ensembles of several runs, that is with
---config.decode.runs, are named by --ensembles, a folder each.
+--config.decode.ensemble=runs, are named by --ensembles, a folder each.
 
 The tags are the first tokens of the source, or beside it: fed to every step of the decoder, or read by a second
 attention. Readings: soft attention, hard attention by enumeration, and the exact marginal likelihood of independent
@@ -34,21 +34,22 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.checks import seeds_of  # noqa: E402
+from attn_jax.cli.tree import flatten  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.paired import same_examples  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
-from attn_jax.options import flatten, user_path  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
-EXACT = {"model.objective": "marginal", "model.attention.read": "enumeration"}
+MONOTONIC = {"model.objective": "markov", "model.objective.monotonic": True}
 READINGS = {
     "soft": {},
-    "hard": {"model.objective": "hard", "model.attention.read": "enumeration", "model.attention.baseline": "none"},
-    "marginal": EXACT,
-    "monotonic": EXACT | {"model.attention.transition": "monotonic"},
-    "monotonic, first order": EXACT | {"model.attention.transition": "monotonic_first_order"},
+    "hard": {"model.objective": "hard", "model.objective.reading": "enumeration"},
+    "marginal": {"model.objective": "marginal", "model.objective.reading": "enumeration"},
+    "monotonic": MONOTONIC | {"model.objective.jump_size": 0},
+    "monotonic, first order": MONOTONIC | {"model.objective.jump_size": 5},
 }
 SET = "a set, Transformer"
 PLACES = {
@@ -59,7 +60,8 @@ PLACES = {
 }
 TRANSFORMER = {
     "model.hidden_size": 128,
-    "model.feed_forward_size": 512,
+    "model.encoder.feed_forward_size": 512,
+    "model.decoder.feed_forward_size": 512,
     "task.batch_size": 100,
     "train.num_steps": 2000,
     "train.eval_every": 1000,
@@ -67,7 +69,13 @@ TRANSFORMER = {
 }
 MADE = {
     False: {"train.num_epochs": 40.0, "train.eval_every": 640},
-    True: {"task.hallucinated": 2000, "task.copy_words": True, "train.num_steps": 2720, "train.eval_every": 1360},
+    True: {
+        "task.hallucinated": 2000,
+        "task.copy_words": True,
+        "train.num_steps": 2720,
+        "train.num_epochs": 0.0,
+        "train.eval_every": 1360,
+    },
 }
 
 
@@ -93,7 +101,7 @@ SIZES = {  # of the training files
     ALL: {"task.size": "high", "train.num_epochs": 20.0, "train.eval_every": 5000},
 }
 KEPT = ("split", "sentences", "seeds", "steps", "train_seconds", "metrics", "commit", "date", "machine", "device")
-WIDTHS = ("model.hidden_size", "model.readout_size")
+WIDTHS = ("model.hidden_size", "model.decoder.readout_size")
 FIRST = ("soft", "monotonic, first order")
 # Those without which the others say little come first.
 RUNS = (
@@ -207,20 +215,21 @@ def of_ensemble(workdir: pathlib.Path, result: dict[str, Any]) -> dict[str, Any]
         return {}
     measured = load_json(path)
     same = all(measured[key] == result[key] for key in ("split", "sentences")) and same_examples(measured, result)
-    decoded = measured["decode"] == result["decode"] | {"ensemble": True}
+    decoded = measured["decode"] == result["decode"] | {"ensemble": {"name": "seeds"}}
     return {"ensemble": measured["metrics"]} if same and decoded else {}
 
 
 def of_runs(workdir: pathlib.Path) -> dict[str, Any]:
-    """Returns {"language", "members", "metrics", ...} of a run whose last --mode=eval had decode.runs and all seeds.
+    """Returns {"language", "members", "metrics", ...} of a run whose last --mode=eval was of several runs.
 
     Raises:
-        UserError: it had not, or the runs differ in language or training forms.
+        UserError: it was not, or not of all seeds, or the runs differ in language or training forms.
     """
     measured, configs = load_json(workdir / "eval.json"), [load_config(workdir)]
-    if not measured["decode"]["runs"] or not measured["decode"]["ensemble"]:
+    ensemble = measured["decode"]["ensemble"]
+    if ensemble["name"] != "runs" or not ensemble["every_seed"]:
         raise UserError(f"{workdir / 'eval.json'} is of no ensemble of several runs; see --help")
-    configs += [load_config(pathlib.Path(path)) for path in measured["decode"]["runs"]]
+    configs += [load_config(pathlib.Path(path)) for path in ensemble["workdirs"]]
     data = {(config.task.language, config.task.size) for config in configs}
     if len(data) != 1:
         raise UserError(f"{workdir}: the runs of the ensemble are of {sorted(data)}; expected one language and size")
@@ -232,6 +241,7 @@ def of_runs(workdir: pathlib.Path) -> dict[str, Any]:
 def member(config: ConfigDict) -> dict[str, Any]:
     """Returns the reading, the width and the seeds of a run of the ensemble."""
     values = flatten(config)
+    values |= {key.removesuffix(".name"): value for key, value in values.items()}  # a slot by its own key, too
     # The readings with more settings come last: the last that fits says all.
     *_, reading = (name for name, own in READINGS.items() if own.items() <= values.items())
     return {"reading": reading, "width": config.model.hidden_size, "seeds": list(seeds_of(config))}

@@ -36,7 +36,7 @@ from attn_jax.evaluation import point_plots  # noqa: E402
 from attn_jax.evaluation.statistics import compare, holm  # noqa: E402
 from attn_jax.models.kernel_regression.criteria import CRITERIA  # noqa: E402
 from attn_jax.models.kernel_regression.model import KernelRegression  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.tasks.curves import curve, grid  # noqa: E402
 from experiments import raw  # noqa: E402
 

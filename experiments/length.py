@@ -33,7 +33,7 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.cli.snapshot import restore  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import lookup, one_line  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.tasks.sequences import make_pairs  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 

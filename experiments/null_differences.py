@@ -33,7 +33,7 @@ from attn_jax.cli.sweep import jobs, run_jobs  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.paired import over_sentences  # noqa: E402
 from attn_jax.evaluation.statistics import LEVEL, compare  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import raw  # noqa: E402
 

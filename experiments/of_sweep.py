@@ -13,7 +13,7 @@ from attn_jax.cli.sweep import RESULTS, Job, jobs, overrides_of
 from attn_jax.cli.workdir import check_result
 from attn_jax.errors import UserError
 from attn_jax.evaluation.tables import differences_table, results_table
-from attn_jax.options import user_path
+from attn_jax.paths import user_path
 from attn_jax.tasks.files import load_json
 from experiments import raw
 

@@ -31,7 +31,7 @@ from attn_jax.cli.sweep import Job, jobs, run_jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.tasks.zipf import ZipfSource  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
@@ -61,6 +61,7 @@ def sweep() -> Iterator[dict[str, Any]]:
             "task.valid_size": 200,
             "seeds": SEEDS,
             "train.num_steps": steps,
+            "train.num_epochs": 0.0,
             "train.eval_every": steps // 10,
             "train.log_every": 50,
             "train.keep": 1,

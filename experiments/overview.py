@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from experiments import babi, inflection, inflection_peer, raw  # noqa: E402
 
 PEER_OF = "enja_soft"  # the config that experiments/translation_peer.py trains JoeyNMT beside

@@ -21,15 +21,16 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.errors import one_line  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
-ONE_ROW = {"model.pooling": "structured", "model.num_queries": 1, "model.penalty": 0.0}
+ONE_ROW = {"model.pooling": "structured", "model.pooling.num_queries": 1, "model.pooling.penalty": 0.0}
+LEARNED = ONE_ROW | {"model.attention.score": "tanh_key", "model.attention.score.features": 64}
 NORM = ONE_ROW | {"model.attention.score": "norm"}
 TOP = NORM | {"model.attention.read": "top"}
 POOLING = {
     "mean": {},
-    "learned query": ONE_ROW,
+    "learned query": LEARNED,
     "norm": NORM,
-    "4 of largest norm": TOP | {"model.attention.num_samples": 4},
-    "largest norm": TOP | {"model.attention.num_samples": 1},
+    "4 of largest norm": TOP | {"model.attention.read.num_samples": 4},
+    "largest norm": TOP | {"model.attention.read.num_samples": 1},
 }
 
 

@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.attention.rotary import rotate  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.layers.positions import Alibi, HalfAlibi, Relative, sinusoids  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from experiments import raw  # noqa: E402
 
 WIDTHS = (32, 128, 512)  # of the embeddings whose products are drawn

@@ -25,7 +25,13 @@ MODELS = {  # name -> config, and the changes that halve its width
     "LSTM": ("quickstart", {"model.embedding_size": 32, "model.hidden_size": 64}),
     "Transformer": (
         "quickstart_transformer",
-        {"model.hidden_size": 64, "model.feed_forward_size": 128, "model.num_layers": 1},
+        {
+            "model.hidden_size": 64,
+            "model.encoder.feed_forward_size": 128,
+            "model.encoder.num_layers": 1,
+            "model.decoder.feed_forward_size": 128,
+            "model.decoder.num_layers": 1,
+        },
     ),
 }
 TYPES = ("float32", "bfloat16")

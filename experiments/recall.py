@@ -15,7 +15,7 @@ The convolution, the learning rate and the size of the batches were chosen with 
 rule by another seed (10) and the task's own validation and test texts; the texts of the second command are new ones.
 
 16 pairs in 256 tokens, with the same settings: the sweep with --workdir=runs/recall_256 --config.task.num_pairs=16
---config.task.length=222 --config.task.buckets="((33,223),)" --config.decode.max_length=224, and then
+--config.task.length=222 --config.task.buckets.shapes="((33,223),)" --config.decode.max_length=224, and then
 
     python experiments/recall.py --runs=runs/recall_256 --name=recall_256
 
@@ -48,7 +48,7 @@ from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.provenance import provenance  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
 from attn_jax.models.base import Model  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.tasks.recall import is_value, sample  # noqa: E402
 from attn_jax.types import Params  # noqa: E402
@@ -59,15 +59,15 @@ ALONE = {"short_convolution": 0}
 MECHANISMS: dict[str, dict[str, Any]] = {  # changes of config.model in configs/recall.py
     "softmax": {},
     "sparsemax": {"attention.normalize": "sparsemax"},
-    "Parallax": {"attention.fit": "parallax"},
+    "Parallax": {"attention.wrappers": ("parallax",)},
     "stick-breaking": {"attention.normalize": "stick_breaking", "positions": "none"},
     "forgetting": {"positions": "forgetting"},
-    "linear attention": {"attention.memory": "linear"},
-    "delta rule": {"attention.memory": "delta"},
-    "gated delta rule": {"attention.memory": "gated_delta"},
+    "linear attention": {"attention": "linear"},
+    "delta rule": {"attention": "delta"},
+    "gated delta rule": {"attention": "gated_delta"},
     "softmax, no convolution": ALONE,
-    "linear attention, no convolution": {"attention.memory": "linear"} | ALONE,
-    "delta rule, no convolution": {"attention.memory": "delta"} | ALONE,
+    "linear attention, no convolution": {"attention": "linear"} | ALONE,
+    "delta rule, no convolution": {"attention": "delta"} | ALONE,
 }
 PAIRS = (  # besides all with the first
     ("delta rule", "linear attention"),

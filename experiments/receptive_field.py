@@ -31,9 +31,9 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.options import resolve  # noqa: E402
-from attn_jax.cli.overrides import load_file  # noqa: E402
+from attn_jax.cli.options import change, resolve  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
+from configs import base  # noqa: E402
 from experiments import raw  # noqa: E402
 
 NUM_SYMBOLS = 8
@@ -63,7 +63,8 @@ class Variant(NamedTuple):
 
 def convolution(num_layers: int, kernel_size: int, color: str) -> Variant:
     label = f"convolution, kernel {kernel_size}, {num_layers} layer{'s' * (num_layers > 1)}"
-    model = {"encoder": "conv", "positions": "none", "num_layers": num_layers, "kernel_size": kernel_size}
+    options = {"positions": "none", "num_layers": num_layers, "kernel_size": kernel_size}
+    model = {"encoder": "conv"} | {f"encoder.{key}": value for key, value in options.items()}
     return Variant(label, model, color)
 
 
@@ -72,10 +73,10 @@ VARIANTS = (
     convolution(2, 3, "#6baed6"),
     convolution(4, 3, "#3182bd"),
     convolution(4, 5, "#08519c"),
-    Variant("LSTM, 1 layer", {"encoder": "rnn", "bidirectional": False}, "tab:green", "--"),
-    Variant("LSTM, 1 layer, bidirectional", {"encoder": "rnn", "bidirectional": True}, "tab:green"),
-    Variant("self-attention, 1 layer", {"encoder": "transformer", "num_layers": 1}, "tab:orange", "--"),
-    Variant("self-attention, 4 layers", {"encoder": "transformer", "num_layers": 4}, "tab:red"),
+    Variant("LSTM, 1 layer", {"encoder": "lstm", "encoder.bidirectional": False}, "tab:green", "--"),
+    Variant("LSTM, 1 layer, bidirectional", {"encoder": "lstm", "encoder.bidirectional": True}, "tab:green"),
+    Variant("self-attention, 1 layer", {"encoder": "transformer", "encoder.num_layers": 1}, "tab:orange", "--"),
+    Variant("self-attention, 4 layers", {"encoder": "transformer", "encoder.num_layers": 4}, "tab:red"),
 )
 
 
@@ -89,19 +90,19 @@ class Row(NamedTuple):
 
 
 def config_of(variant: Variant, setting: Setting):
-    config = load_file(ROOT / "configs" / "base.py", "get_config")
     sizes = {"embedding_size": setting.features, "hidden_size": setting.features, "dropout": 0.0}
-    sizes |= {"num_heads": 4, "feed_forward_size": 4 * setting.features}
-    config.update_from_flattened_dict({f"model.{key}": value for key, value in (sizes | variant.model).items()})
-    return config
+    if variant.model["encoder"] == "transformer":
+        sizes |= {"encoder.num_heads": 4, "encoder.feed_forward_size": 4 * setting.features}
+    return change(base.get_config(), {f"model.{key}": value for key, value in (sizes | variant.model).items()})
 
 
 def reach(model: Any) -> tuple[float, float]:
     """Returns the numbers of tokens that an encoder sees before and after a position, by formula."""
-    if model.encoder == "conv":
-        side = model.num_layers * (model.kernel_size - 1) / 2
+    encoder = model.encoder
+    if encoder.name == "conv":
+        side = encoder.num_layers * (encoder.kernel_size - 1) / 2
         return side, side
-    return np.inf, np.inf if model.encoder == "transformer" or model.bidirectional else 0.0
+    return np.inf, np.inf if encoder.name == "transformer" or encoder.bidirectional else 0.0
 
 
 def influence(encoder: nn.Module, params: Any, inputs) -> np.ndarray:
@@ -274,7 +275,7 @@ def draw(rows: Sequence[Row]) -> Figure:
     """Plots accuracy by distance, a panel per type of encoder: the mean over seeds, with their range as a band."""
     kinds = {
         "conv": "convolution: a window",
-        "rnn": "recurrence: the past, or both sides",
+        "lstm": "recurrence: the past, or both sides",
         "transformer": "self-attention: everything",
     }
     figure = Figure(figsize=(11, 4), layout="constrained")

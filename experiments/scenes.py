@@ -22,12 +22,15 @@ from experiments.soft_vs_hard import EXACT, hard  # noqa: E402
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> (config, changes to config.model)
     "scenes_quickstart": ("scenes_quickstart", {}),
-    "scenes_quickstart, hard, learned baseline": ("scenes_quickstart", hard("reinforce", 4, "learned")),
+    "scenes_quickstart, hard, learned baseline": ("scenes_quickstart", hard("reinforce", 4, "learned", 64)),
     "scenes_quickstart, marginal": ("scenes_quickstart", EXACT),
     "scenes_patches": ("scenes_patches", {}),
     "scenes_questions": ("scenes_questions", {}),
     "scenes_glimpses": ("scenes_glimpses", {}),
-    "scenes_glimpses, cost and baseline of Mnih 2014": ("scenes_glimpses", {"cost": "wrong", "baseline": "learned"}),
+    "scenes_glimpses, cost and baseline of Mnih 2014": (
+        "scenes_glimpses",
+        {"cost": "wrong", "objective.baseline": "learned", "objective.baseline.features": 64},
+    ),
 }
 
 

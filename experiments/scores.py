@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
@@ -34,9 +34,9 @@ def sweep():
             "model.attention.score": score,
             "model.hidden_size": 128,
             "model.embedding_size": 128,
-            "model.readout_size": 128,
-            **({"model.attention.features": 128} if score in ("additive", "concat") else {}),
-            "model.input_feeding": False,
+            "model.decoder.readout_size": 128,
+            **({"model.attention.score.features": 128} if score in ("additive", "concat") else {}),
+            "model.decoder.input_feeding": False,
             "task.num_examples": 20_000,
             "seeds": (0, 1, 2),
             "train.num_epochs": 8.0,

@@ -31,7 +31,7 @@ from attn_jax.cli.snapshot import restore  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.tables import markdown  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.training.progress import notice  # noqa: E402
 from attn_jax.types import Params  # noqa: E402

@@ -21,13 +21,11 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.attention import READINGS  # noqa: E402
 from attn_jax.cli.build import build_task  # noqa: E402
 from attn_jax.cli.options import change, resolve  # noqa: E402
 from attn_jax.cli.overrides import load_file  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.models.seq2seq.objective_options import choose_baseline, configure_reading  # noqa: E402
-from attn_jax.options import expanded, user_path  # noqa: E402
+from attn_jax.paths import expanded, user_path  # noqa: E402
 from attn_jax.tasks.batching import Batches, encode_pairs  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.tasks.sizes import TextSizes  # noqa: E402
@@ -37,13 +35,22 @@ from experiments import of_sweep, raw  # noqa: E402
 LANGUAGES = ("german", "finnish", "turkish")
 
 
-def hard(read: str, num_samples: int = 1, baseline: str = "default") -> dict:
-    """Returns overrides of model.* for the expected loss with an estimator."""
-    attention = {"read": read, "num_samples": num_samples, "baseline": baseline}
-    return {"objective": "hard"} | {f"attention.{key}": value for key, value in attention.items()}
+def hard(reading: str, num_samples: int = 0, baseline: str = "", features: int = 128) -> dict:
+    """Returns changes to config.model for the expected loss with an estimator.
+
+    Args:
+        reading: the estimator.
+        num_samples: 0: the reading has no such option.
+        baseline: "": the reading cannot have any.
+        features: width of a baseline that is a network.
+    """
+    changes: dict[str, Any] = {"objective": "hard", "objective.reading": reading}
+    changes |= {"objective.reading.num_samples": num_samples} if num_samples else {}
+    changes |= {"objective.baseline": baseline} if baseline else {}
+    return changes | ({"objective.baseline.features": features} if baseline in ("learned", "critic") else {})
 
 
-EXACT = {"objective": "marginal", "attention.read": "enumeration"}
+EXACT = {"objective": "marginal", "objective.reading": "enumeration"}
 VARIANTS = {  # name -> changes to config.model of configs/inflection_soft.py
     "soft": {},
     "hard, 1 sample, no baseline": hard("reinforce", 1, "none"),
@@ -53,16 +60,16 @@ VARIANTS = {  # name -> changes to config.model of configs/inflection_soft.py
     "hard, optimal resampling of 4, learned baseline": hard("optimal_resampling", 4, "learned"),
     "hard, optimal resampling of 4, critic": hard("optimal_resampling", 4, "critic"),
     "hard, adaptive of 4": hard("adaptive", 4, "adaptive"),
-    "hard, coupled": hard("coupled", 1, "none"),
-    "hard, ReinMax": hard("reinmax", 1, "none"),
-    "hard, ReinMax-Rao of 10": hard("reinmax_rao", 10, "none"),
-    "hard, ReinMax-CV of 10": hard("reinmax_cv", 10, "none"),
-    "hard, gapped straight-through": hard("gapped", 1, "none"),
-    "hard, implicit MLE": hard("implicit_mle", 1, "none"),
-    "hard, enumeration": hard("enumeration", 1, "none"),
+    "hard, coupled": hard("coupled"),
+    "hard, ReinMax": hard("reinmax"),
+    "hard, ReinMax-Rao of 10": hard("reinmax_rao", 10),
+    "hard, ReinMax-CV of 10": hard("reinmax_cv", 10),
+    "hard, gapped straight-through": hard("gapped"),
+    "hard, implicit MLE": hard("implicit_mle"),
+    "hard, enumeration": hard("enumeration"),
     "marginal": EXACT,
-    "elbo": {"objective": "elbo", "inference_size": 64, "attention.read": "enumeration"},
-    "monotonic, order 1": EXACT | {"attention.transition": "monotonic_first_order"},
+    "elbo": {"objective": "elbo", "objective.inference_size": 64, "objective.reading": "enumeration"},
+    "monotonic, order 1": {"objective": "markov", "objective.monotonic": True, "objective.jump_size": 5},
 }
 
 
@@ -97,18 +104,16 @@ def config_of(language: str, variant: str, data_dir: str):
 
 def evaluations(config) -> str:
     """Counts the evaluations of the loss per target token in a training step."""
-    options = resolve(config).model
-    if not options.is_latent:
+    objective = resolve(config).model.objective
+    if not objective.is_latent:
         return "1"
-    reading = READINGS[options.attention.read]
-    baseline = choose_baseline(options.objective, options.attention, reading)
-    reading = configure_reading(options.attention, reading, baseline)
-    if reading.exact_rows:
+    reading = objective.reading_of_keys()
+    if reading is None or reading.exact_rows:  # None: a chain, which is summed out
         return "all"
     log_weights = jax.ShapeDtypeStruct((8,), np.float32)
     rng = jax.eval_shape(lambda: jax.random.key(0))
     rows = jax.eval_shape(lambda rng, log_weights: reading(rng, log_weights).rows, rng, log_weights)
-    return str(rows.shape[-2] + (baseline == "soft"))
+    return str(rows.shape[-2] + (objective.label == "soft"))
 
 
 class Stepper:
@@ -138,7 +143,7 @@ def time_steps(data_dir: str, windows: int, steps: int, language: str = LANGUAGE
     task = build_task(config)
     vocabularies = task.source_vocabulary, task.target_vocabulary
     pairs = encode_pairs(task.splits["train"], *vocabularies)
-    batches = Batches(pairs, config.task.buckets, config.task.batch_size, config.task.batch_unit, seeds=(0,))
+    batches = Batches(pairs, config.task.buckets.shapes, config.task.batch_size, config.task.batch_unit, seeds=(0,))
     batch = max((batches.batch_at(i) for i in range(20)), key=lambda batch: batch["target_in"].size)
     steppers = {name: Stepper(config, batch, list(map(len, vocabularies))) for name, config in configs.items()}
     times: dict[str, list[float]] = {name: [] for name in steppers}

@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.training.progress import notice  # noqa: E402
 from experiments import raw  # noqa: E402
@@ -38,12 +38,13 @@ OVERRIDES = {
     "task.num_examples": 300,
     "task.valid_size": 20,
     "task.batch_size": 32,
-    "model.cell": "gru",
-    "model.bidirectional": False,
-    "model.bridge": "copy",
+    "model.encoder": "gru",
+    "model.encoder.bidirectional": False,
+    "model.decoder.cell": "gru",
+    "model.decoder.bridge": "copy",
+    "model.decoder.readout_size": 8,
     "model.embedding_size": 8,
     "model.hidden_size": 8,
-    "model.readout_size": 8,
     "model.attention.score": "dot",
     "train.num_steps": 20,
     "train.eval_every": 0,

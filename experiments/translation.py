@@ -26,7 +26,7 @@ from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.evaluation.tables import differences_table  # noqa: E402
-from attn_jax.options import user_path  # noqa: E402
+from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
@@ -74,9 +74,9 @@ def measure(workdir: pathlib.Path, data_dir: pathlib.Path, stem: str) -> dict[st
     found: dict[str, Any] = {}
     for way, options in WAYS.items():
         values = []
-        for together in (False, True):
+        for together in ("none", "seeds"):
             command = [sys.executable, "-m", "attn_jax.cli", "--mode=eval", f"--workdir={workdir}", *options]
-            command += [f"--source={source}", f"--target={target}", "--config.decode.replace_unk=False"]
+            command += [f"--source={source}", f"--target={target}", "--config.decode.unk=keep"]
             command += [f"--config.decode.ensemble={together}"]
             if subprocess.run(command, cwd=ROOT, stdout=sys.stderr).returncode:
                 raise UserError(f"{workdir}: --mode=eval failed")

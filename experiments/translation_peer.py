@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.cli.build import build_task  # noqa: E402
 from attn_jax.cli.options import change  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
-from attn_jax.options import expanded, user_path  # noqa: E402
+from attn_jax.paths import expanded, user_path  # noqa: E402
 from attn_jax.tasks import Pairs  # noqa: E402
 from attn_jax.tasks.files import text_checksum  # noqa: E402
 from configs import enja_soft  # noqa: E402

@@ -9,7 +9,7 @@ r"""Where did it look? Soft, sparse, hard and marginal attention over images who
 
 Captions of generated scenes (configs/scenes_soft.py), every variant with three seeds in one vmapped program. Hard
 attention of Xu 2015 (arXiv 1502.03044) learns slowly from random parameters, so the variants in STARTED begin with the
-parameters of the soft run (train.start_from); soft attention that is trained on for as many steps stands beside them.
+parameters of the soft run (train.start); soft attention that is trained on for as many steps stands beside them.
 The first command trains what is not trained yet and writes experiments/results/where.json and .md; the second trains
 nothing. Overrides are for all runs: --config.train.num_steps=100. With --small there are the variants of SMALL alone.
 With --name the results and the runs have a name of their own; experiments/xu_tricks.py and where_beyond.py go on from
@@ -39,7 +39,7 @@ from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.overlays import shaded  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
-from attn_jax.options import expanded, user_path  # noqa: E402
+from attn_jax.paths import expanded, user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 from experiments.soft_vs_hard import EXACT, hard  # noqa: E402
@@ -47,16 +47,16 @@ from experiments.soft_vs_hard import EXACT, hard  # noqa: E402
 RUNS = "runs/where"
 SEEDS = (0, 1, 2)
 COMMON = {"config": "configs/scenes_soft.py", "seeds": SEEDS, "eval.num_pictures": 0}
-LUONG = {"decoder": "luong", "input_feeding": False}
-LEARNED = hard("reinforce", 4, "learned")
+LUONG = {"decoder": "luong", "decoder.input_feeding": False}
+LEARNED = hard("reinforce", 4, "learned", 96)
 BASELINE, STARTED_BASELINE = "soft", "soft, trained on"
 FRESH = {  # name -> changes to config.model of configs/scenes_soft.py; from random parameters
     BASELINE: {},
     "sparsemax": {"attention.normalize": "sparsemax"},
-    "largest norm, 2 cells": {"attention.score": "norm", "attention.read": "top", "attention.num_samples": 2},
+    "largest norm, 2 cells": {"attention.score": "norm", "objective": "top", "objective.num_samples": 2},
     "marginal": EXACT,
     "soft, step then attend": LUONG,
-    "soft, step then attend, self-attention": LUONG | {"self_attention": True},
+    "soft, step then attend, self-attention": LUONG | {"decoder.extras": ("self_attention",)},
     "hard, learned baseline, no start": LEARNED,
 }
 STARTED = {  # from the parameters of the soft run
@@ -77,7 +77,7 @@ METRICS = {  # of a result -> (heading, digits)
 }
 SHOWN = 1  # number of the scene of the figure: not the first, which has a single object in most worlds
 KEPT = ("seeds", "num_parameters", "steps", "train_seconds", "checkpoint")  # of result.json
-SAMPLED = hard("reinforce", 1, "none") | {"attention.feed": "read"}  # one cell a word, whose context enters the state
+SAMPLED = hard("reinforce", 1, "none") | {"objective": "trajectory"}  # one cell a word, whose context enters the state
 
 
 def sweep(folder: str = RUNS, names: Sequence[str] = (*FRESH, *STARTED)) -> Iterator[dict[str, Any]]:
@@ -87,7 +87,7 @@ def sweep(folder: str = RUNS, names: Sequence[str] = (*FRESH, *STARTED)) -> Iter
             yield COMMON | _of_model(FRESH[name])
     for name in names:
         if name in STARTED:
-            yield COMMON | _of_model(STARTED[name]) | {"train.start_from": f"{folder}/{soft_run().name}"}
+            yield COMMON | _of_model(STARTED[name]) | start_from(folder)
 
 
 def soft_run() -> Job:
@@ -96,14 +96,19 @@ def soft_run() -> Job:
     return soft
 
 
+def start_from(folder: str) -> dict[str, Any]:
+    """Returns the overrides of a run that begins with the parameters of the soft run in `folder`."""
+    return {"train.start": "run", "train.start.workdir": f"{folder}/{soft_run().name}"}
+
+
 def _of_model(changes: dict[str, Any]) -> dict[str, Any]:
     return {f"model.{key}": value for key, value in changes.items()}
 
 
 def train(todo: Sequence[Job], folder: pathlib.Path, common: list[str]) -> list[str]:
     """Trains what is not trained yet, first the runs that others start from; returns the names of failed runs."""
-    first = [job for job in todo if "train.start_from" not in job.overrides]
-    then = [job for job in todo if "train.start_from" in job.overrides]
+    first = [job for job in todo if "train.start" not in job.overrides]
+    then = [job for job in todo if "train.start" in job.overrides]
     return [*run_jobs(first, folder, common), *run_jobs(then, folder, common)]
 
 
@@ -142,8 +147,8 @@ def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
 
 def one_cell(config: ConfigDict) -> ConfigDict:
     """Returns the config of the same model that reads the cell of the largest weight of each word, and no other."""
-    soft = config.model.objective == "soft"
-    changes = {"attention.read": "top", "attention.num_samples": 1} if soft else SAMPLED
+    soft = config.model.objective.name in ("soft", "top")
+    changes = {"objective": "top", "objective.num_samples": 1} if soft else SAMPLED
     return change(config, {f"model.{key}": value for key, value in changes.items()})
 
 

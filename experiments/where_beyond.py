@@ -18,13 +18,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.build import build_setup  # noqa: E402
+from attn_jax.cli.options import resolve  # noqa: E402
 from attn_jax.cli.snapshot import restore  # noqa: E402
 from attn_jax.cli.sweep import named  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
-from attn_jax.options import expanded, user_path  # noqa: E402
-from attn_jax.tasks import task_class  # noqa: E402
+from attn_jax.paths import expanded, user_path  # noqa: E402
 from attn_jax.tasks.pictures import gallery_of  # noqa: E402
 from attn_jax.tasks.scenes.scene import World  # noqa: E402
 from attn_jax.tasks.scenes.task import scenes  # noqa: E402
@@ -54,7 +54,7 @@ def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
     """Returns {name of BEYOND: {metric: value of each seed}} of a run."""
     config = load_config(workdir)
     snapshot = restore(config, workdir)
-    questions, words = task_class(config.task.name).load(workdir)
+    questions, words = resolve(config).kind.load(workdir)
     world, found = gallery_of(questions).gallery.world, {}
     for name, changes in BEYOND.items():
         other = changed(world, changes)

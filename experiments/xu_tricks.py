@@ -7,7 +7,7 @@
 Xu 2015 (arXiv 1502.03044), section 4.1, samples one cell for each word, feeds it back, and lists three ways to reduce
 the variance: a baseline that is a running mean of the reward, the entropy of the weights as a bonus, and, with
 probability one half, the mean context in the place of the sampled one. Here each is on and off, alone and with the
-others, from the parameters of the soft run (train.start_from), three seeds in one vmapped program. The first command
+others, from the parameters of the soft run (train.start), three seeds in one vmapped program. The first command
 trains what is not trained yet and writes experiments/results/xu_tricks.json and .md; the second trains nothing.
 Overrides are for all runs: --config.train.num_steps=100.
 """
@@ -23,15 +23,15 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.sweep import named, run_jobs  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
-from attn_jax.options import expanded, user_path  # noqa: E402
+from attn_jax.paths import expanded, user_path  # noqa: E402
 from experiments import of_sweep, raw, where  # noqa: E402
 
 RUNS = "runs/xu_tricks"
 TRICKS = {  # trick -> (changes to config.model with it, without it)
-    "baseline": ({"attention.baseline": "running_mean"}, {"attention.baseline": "none"}),
+    "baseline": ({"objective.baseline": "running_mean"}, {"objective.baseline": "none"}),
     # In the authors' code 0.002 of the sum over a batch, beside the mean of the likelihoods; here both are means.
-    "entropy": ({"entropy_bonus": 0.002 * 32}, {}),
-    "mean": ({"attention.mean_probability": 0.5}, {}),
+    "entropy": ({"penalties": ("entropy",), "penalties.parts.entropy.weight": 0.002 * 32}, {}),
+    "mean": ({"objective.mean_probability": 0.5}, {}),
 }
 ALL, NONE = "all three", "none of them"
 
@@ -56,7 +56,7 @@ def sweep(start: str = where.RUNS) -> Iterator[dict[str, Any]]:
     """Yields the overrides of every run; `start` has the soft run of experiments/where.py."""
     for changes in VARIANTS.values():
         own = {f"model.{key}": value for key, value in changes.items()}
-        yield where.COMMON | own | {"train.start_from": f"{start}/{where.soft_run().name}"}
+        yield where.COMMON | own | where.start_from(start)
 
 
 def page(record: dict[str, Any]) -> str:

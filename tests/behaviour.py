@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 NUM_STEPS = 20
-# A key that a config lacks, or does not read, is left out when the program says so.
+# A key that a config lacks, or does not read, is left out when the program says so; some are of older versions.
 SMALL = {
     "parallel": "single",
     "seeds": "(0,1)",
@@ -28,12 +28,21 @@ SMALL = {
     "task.valid_size": "20",
     "task.batch_size": "16",
     "task.min_count": "1",
+    "task.vocabulary.min_count": "1",
     "model.embedding_size": "8",
     "model.hidden_size": "8",
     "model.readout_size": "8",
+    "model.decoder.readout_size": "8",
+    "model.decoder.summary.readout_size": "8",
     "model.attention.features": "8",
+    "model.attention.score.features": "8",
+    "model.objective.baseline.features": "8",
     "model.feed_forward_size": "8",
+    "model.encoder.feed_forward_size": "8",
+    "model.decoder.feed_forward_size": "8",
     "model.num_heads": "2",
+    "model.encoder.num_heads": "2",
+    "model.decoder.num_heads": "2",
     "train.num_steps": str(NUM_STEPS),
     "train.eval_every": str(NUM_STEPS),
     "train.checkpoint_every": "0",
@@ -99,7 +108,13 @@ def behaviour(name: str, folder: pathlib.Path) -> dict:
         overrides = [f"--config.{key}={value}" for key, value in options.items()]
         done = launch([f"--config=configs/{name}.py", f"--workdir={workdir}", *overrides])
         named = re.findall(r"[a-z_]+(?:\.[a-z_]+)*", done.stderr)  # the option that is refused comes first
-        refused = next((key for key in named if key in options), None)
+        named = [
+            key
+            for word in named
+            for key in options
+            if key == word or ("." in word and f"{key}.".startswith(f"{word}."))
+        ]
+        refused = named[0] if named else None
         if done.returncode == 0:
             break
         if refused is None or "Traceback" in done.stderr:

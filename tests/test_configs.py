@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 from PIL import Image
-from tiny_run import train, write_pairs
+from tiny_run import fitted, train, write_pairs
 
-from attn_jax.cli.options import resolve, schema_of
-from attn_jax.cli.overrides import load_file
-from attn_jax.options import keys
+from attn_jax.cli.options import change, resolve, schema_of
+from attn_jax.cli.overrides import load_config_file
+from attn_jax.cli.tree import keys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CONFIGS = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem != "base")
@@ -24,19 +24,29 @@ SMALL = {
     "task.valid_size": 10,
     "task.batch_size": 16,
     "task.min_count": 1,
+    "task.vocabulary.min_count": 1,
     "task.canvas": 16,
     "task.sizes": (6,),
     "task.num_objects": (1, 2),
     "model.embedding_size": 8,
     "model.hidden_size": 8,
+    "model.projection.hidden_size": 8,
     "model.readout_size": 8,
-    "model.attention.features": 8,
+    "model.decoder.readout_size": 8,
+    "model.decoder.summary.readout_size": 8,
+    "model.attention.score.features": 8,
+    "model.attention.wrappers.parts.local_p.features": 8,
+    "model.objective.baseline.features": 8,
     "model.feed_forward_size": 8,
+    "model.encoder.feed_forward_size": 8,
+    "model.decoder.feed_forward_size": 8,
     "model.num_layers": 1,
+    "model.encoder.num_layers": 1,
+    "model.decoder.num_layers": 1,
     "model.output.num_samples": 8,
-    "model.picture.channels": (4,),
-    "model.picture.kernels": (3,),
-    "model.picture.strides": (8,),
+    "model.picture.grid.channels": (4,),
+    "model.picture.grid.kernels": (3,),
+    "model.picture.grid.strides": (8,),
     "model.glimpse_features": 8,
     "model.glimpse_size": 4,
     "model.num_glimpses": 2,
@@ -50,8 +60,7 @@ SMALL = {
 
 def shrunk(config: ConfigDict, data_dir: pathlib.Path) -> ConfigDict:
     """The config with small sizes, and files such as it asks for."""
-    known = keys(config)
-    config.update_from_flattened_dict({key: value for key, value in SMALL.items() if key in known})
+    config = fitted(config, SMALL)
     if config.task.name == "parallel_text":
         for name, (source, target) in {split: config.task[split] for split in ("train", "valid", "test")}.items():
             if source:
@@ -75,15 +84,16 @@ def shrunk(config: ConfigDict, data_dir: pathlib.Path) -> ConfigDict:
     if config.model.name == "glimpses":
         config.task.num_objects = (1, 1)  # its targets are single words
     # The largest holds all, and one shape is compiled, not five.
-    if "buckets" in config.task:
-        config.task.buckets = tuple(config.task.buckets[-1:]) or (64,)
-    return config
+    if "buckets" not in config.task:
+        return config
+    largest = tuple(config.task.buckets.get("shapes", ())[-1:]) or (64,)
+    return change(config, {"task.buckets": "fixed", "task.buckets.shapes": largest})
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_has_just_its_keys_and_says_how_to_run_it(name):
     path = ROOT / "configs" / f"{name}.py"
-    config = load_file(path, "get_config")
+    config = load_config_file(str(path))
     assert config.is_locked and config.name == name and config.description
     assert sorted(keys(config)) == sorted(schema_of(config))
     resolve(config)
@@ -96,9 +106,9 @@ def test_a_config_has_just_its_keys_and_says_how_to_run_it(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_trains_two_steps(name, tmp_path):
-    config = shrunk(load_file(ROOT / "configs" / f"{name}.py", "get_config"), tmp_path)
-    run, fitted = train(config, tmp_path / "run")
-    assert (fitted.step, fitted.reason, run.checkpoints.latest_step()) == (2, "done", 2)
+    config = shrunk(load_config_file(str(ROOT / "configs" / f"{name}.py")), tmp_path)
+    run, ended = train(config, tmp_path / "run")
+    assert (ended.step, ended.reason, run.checkpoints.latest_step()) == (2, "done", 2)
     assert run.batches.num_pairs >= 25
     records = [json.loads(line) for line in (run.workdir / "metrics.jsonl").read_text().splitlines()]
     losses = [record[name] for record in records for name in ("train/loss", "valid/loss") if name in record]

@@ -11,8 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attn_jax.attention import NORMALIZERS
 from attn_jax.attention.scores import products
-from attn_jax.cli.reference import reference
+from attn_jax.cli.options import RunOptions, resolve
+from attn_jax.cli.overrides import load_config_file, override
+from attn_jax.cli.reference import parts_of, reference
+from attn_jax.cli.tree import flatten
+from attn_jax.errors import UserError
+from attn_jax.parts import NAME, PARTS, PATTERN, Choice, Option, Repeat, fields_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -87,6 +93,20 @@ def test_the_score_of_the_documentation_works():
     assert np.all(np.isfinite(jax.grad(total)(keys)))
 
 
+def test_the_normalizer_of_the_documentation_has_its_option(tmp_path, monkeypatch):
+    path, key = tmp_path / "power.py", "model.attention.normalize.power"
+    path.write_text(blocks(ROOT / "docs" / "adding.md", "python")[1], encoding="utf-8")
+    monkeypatch.setitem(NORMALIZERS, "power", None)  # so that it is taken out again
+    config = load_config_file(str(path))
+    assert flatten(config)[key] == 3.0
+    model = resolve(override(config, [f"--config.{key}=4"])).model
+    made = model.attention.normalize.build()
+    assert type(made) is NORMALIZERS["power"] and made.power == 4.0
+    np.testing.assert_allclose(made(jnp.arange(3.0)), jax.nn.softmax(4 * jnp.arange(3.0)), rtol=1e-6)
+    with pytest.raises(UserError, match=f"{key} is -1.0; expected at least 0"):
+        override(config, [f"--config.{key}=-1"])
+
+
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
 def test_other_examples_are_python(page):
     for example in blocks(page, "python"):
@@ -100,10 +120,26 @@ def test_the_reference_of_options_is_that_of_the_code():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_in_commands_exist(page):
-    known = set(re.findall(r"^\| `([a-z_.]+\w)` \|", reference(), re.MULTILINE)) | {"task.name", "model.name"}
-    known |= {"optimizer.name"}
-    for key in re.findall(r"--config\.([a-z_]+(?:\.[a-z_0-9]+)*)", page.read_text(encoding="utf-8")):
-        assert key in known or key in ("", "key"), f"{page.name}: {key}"
+    text = page.read_text(encoding="utf-8")
+    own = re.findall(r'^#     "(\w+)": ', text, re.MULTILINE)  # what the page adds to a table, and its options
+    own_options = re.findall(r"^    (\w+): \w+ = option\(", text, re.MULTILINE)
+    for key, value in re.findall(r"--config\.([a-z_]+(?:\.[a-z_0-9]+)*)(?:=([a-z]\w*))?", text):
+        path, value = key.split("."), "" if value in own else value
+        path = path[:-1] if path[-1] in own_options else path
+        assert can_be_set(RunOptions, path, value) or key == "key", f"{page.name}: {key}={value}"
+
+
+def can_be_set(kind, path, value):
+    """Whether a part has this key, with some choices in its slots, and this name where the key is that of a slot."""
+    name, *below = path
+    field = fields_of(kind).get(name)
+    if field is None or isinstance(field, Option):
+        return field is not None and not below
+    if below == [] or below == [NAME if isinstance(field, Choice) else PATTERN]:
+        return isinstance(field, Choice | Repeat) and (not value or value in field.table)
+    if isinstance(field, Repeat):
+        return below[0] == PARTS and below[1] in field.table and can_be_set(field.table[below[1]], below[2:], value)
+    return any(can_be_set(part, below, value) for _, part in parts_of(field))
 
 
 def commands(path):

@@ -2,13 +2,14 @@
 
 import ast
 import pathlib
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RANKS = [
-    {"types", "errors", "token_ids", "version"},
-    {"options"},
+    {"types", "errors", "token_ids", "version", "paths"},
+    {"parts"},
     {"attention"},
     {"layers", "outputs"},
     {"tasks"},
@@ -32,10 +33,14 @@ def imported(tree):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def imported_by(path):
+    return list(imported(ast.parse((ROOT / path).read_text(encoding="utf-8"))))
+
+
 def rooms(path):
     """The folder of the package that a file is in, and the other folders that it imports from."""
     own = path.with_suffix("").parts[1]
-    names = list(imported(ast.parse((ROOT / path).read_text(encoding="utf-8"))))
+    names = imported_by(path)
     assert not OUTSIDE & {name.split(".")[0] for name in names}, f"{path} imports what is not part of the package"
     inside = [[*name.split("."), "__init__"] for name in names if name.split(".")[0] == "attn_jax"]
     return own, {parts[1] for parts in inside} - {own}
@@ -55,6 +60,20 @@ def test_imports_point_down(path):
 def test_folders_of_one_rank_do_not_import_each_other_in_a_circle():
     arrows = {(own, other) for path in FILES for own, others in [rooms(path)] for other in others}
     assert not {(a, b) for a, b in arrows if (b, a) in arrows}
+
+
+@pytest.mark.slow
+def test_configs_are_trees_in_commands_alone():
+    """Below them options are objects: nothing there reads or makes a ConfigDict."""
+    reading = {path.parts[1] for path in FILES for name in imported_by(path) if name.startswith("ml_collections")}
+    assert reading == {"cli"}
+
+
+def test_options_need_errors_and_paths_alone():
+    """So that each part can have options."""
+    names = {name.split(".")[0] for name in imported_by(pathlib.Path("attn_jax/parts.py"))}
+    assert rooms(pathlib.Path("attn_jax/parts.py"))[1] == {"errors", "paths"}
+    assert names - {"attn_jax"} <= sys.stdlib_module_names
 
 
 def test_every_place_is_taken():

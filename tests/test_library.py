@@ -39,11 +39,19 @@ QUERY = jnp.asarray(RNG.normal(size=(BATCH, QUERIES, WIDTH)), jnp.float32)
 MEMORY = jnp.asarray(RNG.normal(size=(BATCH, KEYS, WIDTH)), jnp.float32)
 VALUES = jnp.asarray(RNG.normal(size=(BATCH, KEYS, 6)), jnp.float32)
 MASK = jnp.asarray(np.arange(KEYS) < np.array([5, 2])[:, None])  # of keys
-WITHOUT_OPTIONS = [name for name, kind in attn_jax.SCORES.items() if not required_options(kind)]
+WITHOUT_OPTIONS = [name for name, kind in attn_jax.SCORES.items() if not (required_options(kind) or kind.own_width)]
 
 
 def fields(attended):
     return attended.context, attended.weights, attended.log_prob
+
+
+def small_sizes(kind, max_length):
+    """Sizes for a score of this class, where it has any."""
+    sizes = {"features": WIDTH, "query_features": WIDTH, "max_length": max_length}
+    found = {name: size for name, size in sizes.items() if name in kind.__dataclass_fields__}
+    assert set(required_options(kind)) <= set(found)
+    return found
 
 
 def attend(*args, **options):
@@ -130,8 +138,7 @@ def test_attend_takes_scores_without_parameters_and_says_what_to_do_with_others(
         weights = attn_jax.attend(QUERY, MEMORY, score=kind(**fixed), normalize=normalize).weights
         assert weights.shape == (BATCH, QUERIES, KEYS)
     if name not in free:
-        several = {option: KEYS if option == "max_length" else WIDTH for option in required_options(kind)}
-        for score in (name, kind(**several)):
+        for score in (name, kind(**small_sizes(kind, KEYS))):
             with pytest.raises(ValueError, match=rf"has parameters, .*attention\(score={kind.__name__}\(") as error:
                 attn_jax.attend(QUERY, MEMORY, score=score, normalize=normalize)
             assert "\n" not in str(error.value)
@@ -236,8 +243,8 @@ MISTAKES = {
     "unknown score 'scaled_dto'; did you mean scaled_dot": lambda: attn_jax.attention(score="scaled_dto"),
     "unknown normalize 'sofmax'; did you mean softmax": lambda: attn_jax.attend(QUERY, MEMORY, normalize="sofmax"),
     "unknown read 'reinforced'; did you mean reinforce": lambda: attn_jax.attend(QUERY, MEMORY, read="reinforced"),
-    r"score 'additive' needs options; give an object instead, Additive\(features=...\)": lambda: attn_jax.attention(
-        score="additive"
+    r"score 'general' needs options; give an object instead, General\(query_features=...\)": lambda: attn_jax.attention(
+        score="general"
     ),
     "defined where a score is -inf, unlike those of softmax": lambda: attn_jax.attention(score=Boxcar(width=(1.0,))),
     "monotonic already computes the weights; do not combine it with sparsemax": lambda: attn_jax.attention(
@@ -272,7 +279,7 @@ def test_a_mistake_is_one_line_about_the_arguments(message):
 
 
 KINDS = {
-    "score=attn_jax.Additive": "score is the class Additive; give an object, Additive(features=...)",
+    "score=attn_jax.General": "score is the class General; give an object, General(query_features=...)",
     "score=None": "score is None; expected a Score, or a name: dot, ",
     "score='dot', normalize=1.0": "normalize is 1.0; expected a function, a module, or a name",
     "score='dot', read=0": "read is 0; expected a Reading, such as expectation(), or a name",
@@ -318,7 +325,7 @@ def test_weights_sum_to_one_where_they_say_so():
 @pytest.mark.parametrize("name", attn_jax.SCORES)
 def test_a_fused_scale_is_the_factor_of_the_product(name):
     kind = attn_jax.SCORES[name]
-    score = kind(**{option: WIDTH + 1 if option == "max_length" else WIDTH for option in required_options(kind)})
+    score = kind(**small_sizes(kind, WIDTH + 1))
     scale = score.fused_scale(WIDTH)
     assert (scale is not None) == (name in ("dot", "scaled_dot", "qk_norm"))
     if scale is not None:

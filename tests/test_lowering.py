@@ -12,7 +12,7 @@ from test_configs import CONFIGS, ROOT, shrunk
 from attn_jax.attention.fused import fused_attention
 from attn_jax.attention.masks import causal
 from attn_jax.cli.build import Setup, build_setup, build_task
-from attn_jax.cli.overrides import load_file
+from attn_jax.cli.overrides import load_config_file
 from attn_jax.models.families import FAMILIES
 from attn_jax.training.loop import TrainState, make_train_step
 
@@ -20,12 +20,12 @@ PLATFORMS = ("cuda", "tpu")
 
 
 def small(name: str, folder: pathlib.Path):
-    return shrunk(load_file(ROOT / "configs" / f"{name}.py", "get_config"), folder)
+    return shrunk(load_config_file(str(ROOT / "configs" / f"{name}.py")), folder)
 
 
 def config_of_each_family() -> dict[str, str]:
     """Family -> the first config that has it."""
-    families = {name: load_file(ROOT / "configs" / f"{name}.py", "get_config").model.name for name in CONFIGS}
+    families = {name: load_config_file(str(ROOT / "configs" / f"{name}.py")).model.name for name in CONFIGS}
     return {family: next(name for name in CONFIGS if families[name] == family) for family in set(families.values())}
 
 

@@ -13,7 +13,6 @@ from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.options import resolve
 from attn_jax.layers.positions import POSITIONS
 from attn_jax.layers.rnn import CELLS
-from attn_jax.models.seq2seq.latent_attention import TRANSITIONS
 from attn_jax.outputs import OUTPUTS
 from attn_jax.training.loop import TrainState, make_train_step
 
@@ -24,24 +23,32 @@ def options_of(name):
 
 # With parts that no model above has: positions that are learned, a width for each column.
 PARTS = "enja_luong images_folder kernel_csv".split()
-HEADS = dict(num_heads=2, feed_forward_size=6, hidden_size=8)
-SMALL = {f"transformer, {name}": dict(name="transformer", positions=name, **HEADS) for name in POSITIONS}
-SMALL |= {f"language model, {name}": dict(name="language_model", output=options_of(name), **HEADS) for name in OUTPUTS}
+LAYERS = dict(num_heads=2, feed_forward_size=6)
+SMALL = {
+    f"transformer, {name}": dict(name="transformer", hidden_size=8, decoder=dict(positions=name, **LAYERS))
+    for name in POSITIONS
+}
+SMALL |= {
+    f"language model, {name}": dict(name="language_model", hidden_size=8, output=options_of(name), **LAYERS)
+    for name in OUTPUTS
+}
 SMALL |= {
     f"baseline {name}": dict(
-        objective="hard",
-        input_feeding=False,
-        attention=dict(read="adaptive" if name == "adaptive" else "reinforce", num_samples=2, baseline=name),
+        objective=dict(name="hard", baseline=name),
+        objective__reading=dict(name="adaptive") if name == "adaptive" else dict(name="reinforce", num_samples=2),
+        decoder__input_feeding=False,
     )
     for name in BASELINES
 }
+CHAINS = {"monotonic": (True, 0), "first order": (False, 5), "monotonic, first order": (True, 5)}
 SMALL |= {
-    f"transition {name}": dict(
-        objective="marginal", input_feeding=False, attention=dict(read="enumeration", transition=name)
+    f"chain {name}": dict(
+        objective=dict(name="markov", monotonic=monotonic, jump_size=size), decoder__input_feeding=False
     )
-    for name in TRANSITIONS
+    for name, (monotonic, size) in CHAINS.items()
 }
-SMALL |= {f"attended tags, {name}": dict(cell=name, tags="attended") for name in CELLS}
+SMALL |= {"marginal": dict(objective="marginal", decoder__input_feeding=False)}
+SMALL |= {f"attended tags, {name}": dict(encoder=name, decoder__cell=name, tags="attended") for name in CELLS}
 
 
 def check(model, tx, batch):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from arrays import fill
 from test_sources_page import COMMAND, ROOT, ROWS
+from tiny_run import fitted
 from tiny_stories import VOCAB, random_batch
 
 from attn_jax.cli.options import resolve
@@ -23,7 +24,9 @@ from attn_jax.models.seq2seq.decoder_base import StepOutputs
 from attn_jax.models.seq2seq.objectives import Readout
 from attn_jax.tasks.sizes import PointSizes, TextSizes
 
-TINY = dict(hidden_size=6, embedding_size=6, readout_size=6, feed_forward_size=6, dropout=0.0)
+SIZES_OF_PLACES = ("readout_size", "summary.readout_size", "feed_forward_size")
+TINY = dict(hidden_size=6, embedding_size=6, readout_size=6, dropout=0.0) | {"attention.score.features": 5}
+TINY |= {f"{place}.{size}": 6 for place in ("encoder", "decoder") for size in SIZES_OF_PLACES}
 WORDS = {
     "source": np.array([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]], np.int32),
     "target_in": np.array([[2, 5, 6, 7], [2, 8, 9, 4]], np.int32),
@@ -40,13 +43,12 @@ def commands(section):
 
 
 def model_of(command, sizes=SIZES, **tiny):
-    """The model that a command builds, with tiny widths."""
+    """The model that a command builds, with tiny widths; `tiny` are those of other keys, "__" for the dot."""
     words = shlex.split(command)
     (path,) = [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
     config = override(load_config_file(str(ROOT / path)), [word for word in words if word.startswith("--config.")])
-    config.model.update({key: value for key, value in (TINY | tiny).items() if key in config.model})
-    if "features" in config.model.get("attention", {}):
-        config.model.attention.features = 5
+    values = TINY | {key.replace("__", "."): value for key, value in tiny.items()}
+    config = fitted(config, {f"model.{key}": value for key, value in values.items()})
     return resolve(config).build_model(sizes)
 
 
@@ -243,7 +245,8 @@ def check_attends_with_the_state_before(command):
 
 def check_products_of_queries_and_keys(command):
     """softmax(q k / sqrt(width)), with q = Q x and k = K x of the embeddings, to which sines and cosines are added."""
-    model = model_of(command, num_heads=1, num_layers=1)
+    one = dict.fromkeys(("encoder__num_heads", "encoder__num_layers", "decoder__num_heads", "decoder__num_layers"), 1)
+    model = model_of(command, **one)
     assert not model.module.encoder.positions.rotary and not model.module.encoder.positions.needs_attention
     params = params_of(model)
     (heads,) = (layer["self_attention"] for name, layer in params["encoder"].items() if name.startswith("layers"))

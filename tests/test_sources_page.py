@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from arrays import fill
 
-from attn_jax.cli.commands import COMMANDS
-from attn_jax.cli.options import resolve
+from attn_jax.cli.modes import MODES
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.overrides import load_config_file, overridden_keys, override
-from attn_jax.cli.unread import check_read
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.sources import DATASETS
 
@@ -80,13 +79,12 @@ def test_a_command_can_be_given(command):
         given = dict(word.partition("=")[::2] for word in words[2:] if not word.startswith("--config."))
         overrides = [word for word in words[2:] if word.startswith("--config.")]
         assert set(given) <= {"--config", "--mode", "--workdir", "--sweep", "--options"}
-        assert given.get("--mode", "eval") in COMMANDS
+        assert given.get("--mode", "eval") in MODES
         if "--sweep" in given:
             assert (ROOT / given["--sweep"]).is_file() and overridden_keys(overrides) in ([], ["data_dir"])
         else:
             config = given.get("--config") or f"configs/{pathlib.Path(given['--workdir']).name}.py"
-            changed = override(load_config_file(str(ROOT / config)), overrides)
-            check_read(changed, overridden_keys(overrides))
+            resolve(override(load_config_file(str(ROOT / config)), overrides)).build_model()
     else:
         program = (ROOT / words[1]).read_text(encoding="utf-8")
         for word in words[2:]:
@@ -122,7 +120,8 @@ def test_the_notebook_counts_another_model_than_it_shows():
 def test_the_model_of_the_notebook_starts_and_drops_as_its_cells_do():
     """h = fc(dropout(h)) and c = 0 in the decoder, dropout before the output layer, and in no other place."""
     config = load_config_file(str(ROOT / "configs" / "iwslt2017_soft.py"))
-    config.model.update(hidden_size=6, embedding_size=6, readout_size=6)
+    sizes = ("hidden_size", "embedding_size", "decoder.readout_size")
+    config = change(config, {f"model.{size}": 6 for size in sizes})
     model = resolve(config).build_model(TextSizes(9, 9))
     module = model.module
     assert module.dropout == 0.2 and set(module.dropout_places) == {"summary", "readout"}

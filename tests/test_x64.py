@@ -15,7 +15,7 @@ import attn_jax
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.options import resolve
 from attn_jax.training.loop import TrainState, make_train_step
-from attn_jax.training.optimizers import OPTIMIZERS, SCHEDULES
+from attn_jax.training.options import OPTIMIZERS, SCHEDULES
 from attn_jax.training.pytrees import flatten
 
 # Objectives, memory networks and output layers beside the one of `EACH` of their family.
@@ -81,7 +81,7 @@ def test_every_parameter_of_a_module_names_its_type():
 def test_what_an_optimizer_keeps_has_32_bits(name, schedule):
     params = {"kernel": np.ones(3, np.float32)}
     with jax.enable_x64(True):
-        tx = optimizer(name=name, schedule=schedule, weight_decay=0.1)
+        tx = optimizer(name=name, schedule=schedule, **({"weight_decay": 0.1} if name == "adamw" else {}))
         first = jax.eval_shape(tx.init, params)
         updates, state = jax.eval_shape(tx.update, params, first, params)
     assert {x.dtype.itemsize for x in jax.tree.leaves((first, updates, state))} == {4}

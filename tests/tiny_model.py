@@ -4,30 +4,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attn_jax.cli.options import change, resolve
 from attn_jax.models.metrics import Mean
 from attn_jax.training.loop import TrainState
-from attn_jax.training.optimizers import make_optimizer
 
 VOCAB, WIDTH = 11, 4
 
-OPTIMIZER = {
-    "name": "sgd",
-    "learning_rate": 0.5,
-    "schedule": "constant",
-    "warmup_steps": 0,
-    "plateau_patience": 1,
-    "clip_norm": 1.0,
-    "weight_decay": 0.0,
-    "momentum": 0.9,
-    "b1": 0.9,
-    "b2": 0.999,
-    "eps": 1e-8,
-    "num_steps": 100,
-}
+OPTIMIZER = {"optimizer": "sgd", "optimizer.learning_rate": 0.5, "optimizer.momentum": 0.9}
 
 
-def optimizer(**changes):
-    return make_optimizer(**{**OPTIMIZER, **changes})
+def optimizer(num_steps=100, **changes):
+    """The optimizer of these options, "__" for the dot; `name` is its type."""
+    changes = {f"optimizer.{key.replace('__', '.')}": value for key, value in changes.items()}
+    name = changes.pop("optimizer.name", "sgd")
+    given = OPTIMIZER if name == "sgd" else {"optimizer": name, "optimizer.learning_rate": 0.5}
+    return resolve(change(None, given | changes)).optimizer.build(num_steps)
 
 
 def init(rng):

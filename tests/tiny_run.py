@@ -6,8 +6,8 @@ import pathlib
 import numpy as np
 
 from attn_jax.cli import runs
-from attn_jax.cli.options import change, switch
-from attn_jax.options import keys
+from attn_jax.cli.options import change
+from attn_jax.cli.tree import keys
 from configs import quickstart
 
 # 200 pairs, eight of them longer than the bucket: three steps an epoch.
@@ -15,14 +15,17 @@ TINY = {
     "parallel": "single",
     "task.num_examples": 200,
     "task.valid_size": 20,
-    "task.buckets": ((24, 11),),
+    "task.buckets": "fixed",
+    "task.buckets.shapes": ((24, 11),),
     "task.batch_size": 64,
-    "model.cell": "gru",
-    "model.bidirectional": False,
-    "model.bridge": "copy",
+    "model.encoder": "gru",
+    "model.encoder.bidirectional": False,
+    "model.decoder.cell": "gru",
+    "model.decoder.bridge": "copy",
+    "model.decoder.readout_size": 8,
+    "model.readout_size": 8,
     "model.embedding_size": 8,
     "model.hidden_size": 8,
-    "model.readout_size": 8,
     "model.attention.score": "dot",
     "model.dropout": 0.1,
     "train.num_steps": 10,
@@ -38,12 +41,24 @@ WORDS = "a bird can dance every fine green hill in june kindly looking more now 
 
 def tiny_config(**changes):
     """quickstart, shrunk; changes are keys with "__" for the dot."""
-    config = quickstart.get_config()
     changes = {key.replace("__", "."): value for key, value in changes.items()}
-    config = switch(config, task=changes.get("task.name", ""), model=changes.get("model.name", ""))
-    known = keys(config)
-    tiny = {key: value for key, value in TINY.items() if key in known}
-    return change(config, tiny | changes)
+    return fitted(quickstart.get_config(), TINY, changes)
+
+
+def tiny_options():
+    """What makes quickstart tiny, as options of a command line: those of TINY that it has."""
+    known = set(keys(tiny_config()))
+    return {key: value for key, value in TINY.items() if {key, f"{key}.name"} & known}
+
+
+def fitted(config, values, changes=()):
+    """The config with changes, and with those of the values whose keys it has then."""
+    changes = dict(changes)
+    config = change(config, changes)
+    for key, value in values.items():
+        if key not in changes and {key, f"{key}.name"} & set(keys(config)):
+            config = change(config, {key: value})
+    return change(config, changes)
 
 
 def files_config(folder: pathlib.Path, **changes):
@@ -54,8 +69,9 @@ def files_config(folder: pathlib.Path, **changes):
         "task__train": ("train.source", "train.target"),
         "task__num_examples": 0,
         "task__vocabulary": "words",
-        "task__min_count": 1,
-        "task__buckets": ((16, 16),),
+        "task__vocabulary__min_count": 1,
+        "task__buckets": "fixed",
+        "task__buckets__shapes": ((16, 16),),
         "task__batch_size": 16,
     }
     return tiny_config(**files | changes)

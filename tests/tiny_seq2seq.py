@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 from arrays import fill
+from tiny_run import fitted
 
 from attn_jax.cli.options import resolve
 from attn_jax.tasks.sizes import TextSizes
@@ -10,22 +11,37 @@ from configs.base import get_config
 
 PAD, BOS, EOS, SOURCE_VOCAB, TARGET_VOCAB = 0, 2, 3, 13, 11
 COUNTS = np.array([0, 2, 0, 9, 4, 1, 30, 2, 2, 8, 5])  # of the target words
-SMALL = dict(embedding_size=5, hidden_size=6, readout_size=4, dropout=0.0)
-SMALL_ATTENTION = dict(features=3, max_length=12, window_size=2)
+SMALL = {
+    "embedding_size": 5,
+    "hidden_size": 6,
+    "readout_size": 4,
+    "decoder.readout_size": 4,
+    "dropout": 0.0,
+    "attention.score.features": 3,
+    "attention.score.max_length": 12,
+    "objective.baseline.features": 3,
+    "objective.baseline.max_length": 12,
+}
+SMALL_WINDOWS = {"local_m": {"size": 2}, "local_p": {"size": 2, "features": 3}}
 
 
 def build(attention=(), label_smoothing=0.0, dtype="float32", source_vocab=SOURCE_VOCAB, **model):
-    """A model from changes to config.model and config.model.attention."""
-    config = get_config(model=model.pop("name", "seq2seq"))
-    config.dtype, config.train.label_smoothing = dtype, label_smoothing
-    given = config.model.get("attention", {})
-    small_attention = {key: value for key, value in SMALL_ATTENTION.items() if key in given}
-    for section, changes in [
-        (config.model, {key: value for key, value in SMALL.items() if key in config.model} | model),
-        (given, small_attention | dict(attention)),
-    ]:
-        assert changes.keys() <= set(section), changes
-        section.update(changes)
+    """A model from changes to config.model and config.model.attention, "__" for the dot.
+
+    Windows among the wrappers are small.
+    """
+    attention = {f"attention.{key}": value for key, value in dict(attention).items()}
+    for name in attention.get("attention.wrappers", ()):
+        if name in SMALL_WINDOWS:
+            attention |= {f"attention.wrappers.parts.{name}": SMALL_WINDOWS[name]}
+    changes = {key.replace("__", "."): value for key, value in (model | attention).items()}
+    name = changes.pop("name", "seq2seq")
+    changes = {f"model.{key}": value for key, value in changes.items()}
+    config = get_config(model=name)
+    small = {f"model.{key}": value for key, value in SMALL.items()}
+    config = fitted(config, small, changes | {"dtype": dtype})
+    if label_smoothing:
+        config.model.output.label_smoothing = label_smoothing
     return resolve(config).build_model(TextSizes(source_vocab, TARGET_VOCAB, target_counts=COUNTS, has_tags=True))
 
 

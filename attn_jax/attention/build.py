@@ -1,6 +1,7 @@
 """Attention built from names of parts and options, in the usual order of wrappers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Integral
 
 import flax.linen as nn
@@ -9,12 +10,12 @@ import jax.numpy as jnp
 from attn_jax.attention.core import Attention
 from attn_jax.attention.forgetting import Forgetting
 from attn_jax.attention.hard.readings import READINGS, Reading
-from attn_jax.attention.maps import Difference, Fitted, Hopfield, Map
+from attn_jax.attention.maps import Difference, Fitted, Hopfield, Map, MapWrapper
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS, softmax
-from attn_jax.attention.normalizing import Monotonic, Normalize, TopKeys, Windowed
-from attn_jax.attention.parts import Part, check_kind, describe
-from attn_jax.attention.reads import Dropped, Gated, Read
+from attn_jax.attention.normalizing import Monotonic, Normalize, NormalizerWrapper, TopKeys, Windowed
+from attn_jax.attention.parts import Part, check_kind
+from attn_jax.attention.reads import Dropped, Gated, Read, ReadWrapper
 from attn_jax.attention.rotary import Rotary
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score
@@ -75,27 +76,75 @@ def build_attention(
         ValueError: an unknown name; a number out of range; parts that do not promise what another one needs.
         TypeError: a part of the wrong kind.
     """
-    part: Part = Normalize(function=from_name("normalize", normalize, NORMALIZERS))
     check_kind("top_keys", top_keys, Integral, "a whole number")
-    if top_keys:
-        part = TopKeys(of=part, count=top_keys, keys_per_block=keys_per_block)
-    elif keys_per_block != 1:
+    if not top_keys and keys_per_block != 1:
         raise ValueError(
             f"keys_per_block={keys_per_block} needs top_keys of at least 1; with top_keys=0 all keys are read"
         )
-    part = part if window is None else Windowed(of=part, window=window)
+    part: Part = Normalize(function=from_name("normalize", normalize, NORMALIZERS))
     if monotonic is not None:
-        if not isinstance(part, Normalize) or not part.is_softmax:
-            raise ValueError(f"monotonic already computes the weights; do not combine it with {describe(part)}")
+        if top_keys or window is not None or not part.is_softmax:
+            others = {"top_keys": top_keys, "window": window is not None, part.label: not part.is_softmax}
+            given = next(name for name, value in others.items() if value)
+            raise ValueError(f"monotonic already computes the weights; do not combine it with {given}")
         part = Monotonic(selection=monotonic)
-    part = Map(score=from_name("score", score, SCORES), normalize=part)
-    part = part if difference is None else Difference(of=part, subtract=difference)
-    part = Forgetting(of=part, num_heads=forget_heads, dtype=dtype) if forget_heads else part
-    part = part if iterations == 1 else Hopfield(of=part, iterations=iterations)
-    part = part if fit is None else Fitted(of=part, fit=fit)
+    wrappers: dict[type, Callable | None] = {
+        TopKeys: partial(TopKeys, count=top_keys, keys_per_block=keys_per_block) if top_keys else None,
+        Windowed: None if window is None else partial(Windowed, window=window),
+        Difference: None if difference is None else partial(Difference, subtract=difference),
+        Hopfield: None if iterations == 1 else partial(Hopfield, iterations=iterations),
+        Fitted: None if fit is None else partial(Fitted, fit=fit),
+        Selective: Selective if selective else None,
+        Dropped: partial(Dropped, rate=dropout) if dropout else None,
+        Gated: Gated if gate else None,
+    }
+    return compose(
+        score=from_name("score", score, SCORES),
+        normalize=part,
+        read=Read(reading=from_name("read", read, READINGS)),
+        wrappers=[(kind, wrap) for kind, wrap in wrappers.items() if wrap is not None],
+        forget=partial(Forgetting, num_heads=forget_heads, dtype=dtype) if forget_heads else None,
+        rotary=rotary,
+        block_size=block_size,
+    )
+
+
+def compose(
+    *,
+    score: Score,
+    normalize: Part,
+    read: Part,
+    wrappers: Sequence[tuple[type, Callable[..., Part]]] = (),
+    forget: Callable[..., Part] | None = None,
+    rotary: bool = False,
+    block_size: int = 0,
+) -> Attention:
+    """Builds an Attention from a score, a normalizer, a read and what is wrapped around them.
+
+    Args:
+        score: a module.
+        normalize: Normalize(...) or Monotonic(...).
+        read: Read(...).
+        wrappers: (class of the wrapper, function of what it wraps), from the inside; its class says whether it wraps
+            the normalizer, the map or the read.
+        forget: makes forget gates of a map; they are inside of every wrapper of the map but a difference.
+        rotary: whether to rotate queries and keys, outside of every wrapper of the map but selection.
+        block_size: number of keys whose scores are in memory at a time; 0: all.
+
+    Raises:
+        ValueError: parts that do not promise what another one needs.
+    """
+
+    def around(part: Part, *kinds: type) -> Part:
+        for kind, wrap in wrappers:
+            part = wrap(of=part) if issubclass(kind, kinds) else part
+        return part
+
+    normalize = around(normalize, NormalizerWrapper)
+    part: Part = around(Map(score=score, normalize=normalize), Difference)
+    part = part if forget is None else forget(of=part)
+    for kind, wrap in wrappers:
+        if issubclass(kind, MapWrapper) and not issubclass(kind, Difference | Selective):
+            part = wrap(of=part)
     part = Rotary(of=part) if rotary else part
-    part = Selective(of=part) if selective else part
-    reading: Part = Read(reading=from_name("read", read, READINGS))
-    reading = Dropped(of=reading, rate=dropout) if dropout else reading
-    reading = Gated(of=reading) if gate else reading
-    return Attention(map=part, read=reading, block_size=block_size)
+    return Attention(map=around(part, Selective), read=around(read, ReadWrapper), block_size=block_size)

@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention.masks import checked_masks
+from attn_jax.parts import option
 from attn_jax.types import Array, Bool, Float, Int, wide
 
 
@@ -23,7 +24,7 @@ class LocalM(nn.Module, kw_only=True):
         ValueError: a size below 1.
     """
 
-    size: int  # largest distance of a key from the centre
+    size: int = option(10, "largest distance of a key from the centre", at_least=1)
 
     sums_to_one = False
 
@@ -55,8 +56,8 @@ class LocalP(nn.Module, kw_only=True):
         ValueError: a size below 1.
     """
 
-    size: int  # largest distance of a key from the centre
-    features: int  # width of the hidden layer
+    size: int = option(10, "largest distance of a key from the centre", at_least=1)
+    features: int = option(256, "width of the hidden layer", at_least=1)
 
     sums_to_one = False
 

@@ -35,6 +35,7 @@ from attn_jax.attention.parts import (
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score, ScoreError
 from attn_jax.attention.signed import halves
+from attn_jax.parts import option
 from attn_jax.types import Array, Dtype, Float, PyTree, wide
 
 Weights = Float[Array, "... q k"]
@@ -252,7 +253,9 @@ class Hopfield(MapWrapper, kw_only=True):
         ValueError: less than one iteration; keys that cannot be queries, since they have another width.
     """
 
-    iterations: int  # number of reads
+    iterations: int = option(
+        2, "number of reads; after each, the mean of the keys is the next query", at_least=1, at_most=100
+    )
     breaks = frozenset({BY_BLOCKS})  # each iteration but the last makes W
 
     def __post_init__(self):
@@ -297,6 +300,9 @@ class Fitted(MapWrapper, kw_only=True):
         check_kind("fit", self.fit, nn.Module, "a module such as LocalLine(...), or None")
         check_slot(f"fit={type(self.fit).__name__}", self.fit.needs, self.of)
         super().__post_init__()
+
+    def blame(self, promise: str) -> str:
+        return f"{self.label} ({type(self.fit).__name__})"
 
     def __call__(self, call: Call) -> Weights:
         part, call = self.of.last(call)

@@ -25,6 +25,7 @@ from attn_jax.attention.parts import (
     check_kind,
 )
 from attn_jax.attention.selection import top_keys_mask
+from attn_jax.parts import option
 from attn_jax.types import Array, Bool, Float
 
 Scores = Float[Array, "... q k"]
@@ -106,8 +107,8 @@ class TopKeys(NormalizerWrapper, kw_only=True):
         ValueError: a count or a number of keys in a block below 1.
     """
 
-    count: int  # number of keys, or of blocks of keys
-    keys_per_block: int = 1
+    count: int = option(8, "number of keys, or of blocks of keys", at_least=1)
+    keys_per_block: int = option(1, "number of neighbouring keys that are selected together", at_least=1)
     breaks = frozenset({BY_BLOCKS, FUSIBLE})
 
     def __post_init__(self):
@@ -130,6 +131,9 @@ class Windowed(NormalizerWrapper, kw_only=True):
     def __post_init__(self):
         check_kind("window", self.window, nn.Module, "a module such as LocalP(...), or None")
         super().__post_init__()
+
+    def blame(self, promise: str) -> str:
+        return f"{self.label} ({type(self.window).__name__})"
 
     def __call__(self, scores: Scores, allowed: Bool[Array, "... #q k"], call: Call) -> Weights:
         """Computes the weights of the allowed keys in the window.

@@ -17,6 +17,7 @@ import jax.scipy.linalg
 
 from attn_jax.attention.parts import NOT_NEGATIVE
 from attn_jax.attention.scores.base import ScoreError
+from attn_jax.parts import option
 from attn_jax.types import Array, Float, widest
 
 Weights = Float[Array, "... q k"]
@@ -73,7 +74,7 @@ class LocalLine(nn.Module, kw_only=True):
     The ridge keeps a query far from all keys near to the mean.
     """
 
-    ridge: float = 0.1  # share of the variance of the keys that is added to it; 0 is the line itself
+    ridge: float = option(0.1, "share of the variance of the keys that is added to it; 0: the line itself", at_least=0)
     needs: ClassVar[Set[str]] = frozenset({NOT_NEGATIVE})  # of the weights
 
     def __call__(self, weights: Weights, query: Float[Array, "... q d"], keys: Float[Array, "... k e"]) -> Weights:
@@ -111,7 +112,7 @@ class Subtract(nn.Module, kw_only=True):
     `initial` is a constant; in the paper it also may grow with the depth of the layer, 0.8 - 0.6 exp(-0.3 (l - 1)).
     """
 
-    initial: float = 0.8
+    initial: float = option(0.8, "first value of lambda", at_least=0, at_most=1)
 
     @nn.compact
     def __call__(self, first: Weights, second: Weights, features: int) -> Weights:

@@ -16,6 +16,7 @@ from attn_jax.errors import UserError
 from attn_jax.evaluation.analysis import Alignment, read_talp
 from attn_jax.evaluation.attention_measures import NUMBERED_ROWS, Gold, Links, Row, measure_attention
 from attn_jax.evaluation.base import Predictor, Split
+from attn_jax.evaluation.collect import Collector
 from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.tables import markdown
 from attn_jax.tasks.files import is_finite, load_json, reason
@@ -38,15 +39,16 @@ MEASURES = {
 
 
 def analysis_of(
-    predictor: Predictor, params: Sequence[Params], split: Split, *, task: TaskOptions, gold_file: str = ""
+    collector: Collector, params: Sequence[Params], split: Split, *, task: TaskOptions, gold_file: str = ""
 ) -> dict:
     """Measures the attention of each seed on a split; returns {"gold", "rows"} of analysis.json.
 
     Raises:
         UserError: the gold file is wrong, or the model has no weights of target tokens over source tokens for it.
     """
+    predictor = collector.predictor
     gold = gold_of_file(gold_file, predictor, split) if gold_file else gold_of_task(task, predictor, split)
-    rows = measure_attention(predictor, params, split, gold)
+    rows = measure_attention(collector, params, split, gold)
     if gold_file and not any("error" in row.values for row in rows):
         places = ", ".join(dict.fromkeys(row.place for row in rows)) or "none"
         raise UserError(

@@ -6,18 +6,13 @@ import pathlib
 import jax
 from ml_collections import ConfigDict
 
-from attn_jax.attention import READINGS
-from attn_jax.cli.options import Options, resolve
+from attn_jax.cli.options import RunOptions, resolve
 from attn_jax.errors import UserError, lookup
-from attn_jax.evaluation.pictures import PictureEvaluator
-from attn_jax.evaluation.points import PointsEvaluator
-from attn_jax.evaluation.text import TEXT_METRICS, TOKEN_METRICS, TextEvaluator, check_text_metrics
-from attn_jax.tasks import TASKS, PictureTask, PointsTask, Task, task_class
-from attn_jax.tasks.buckets import make_buckets
-from attn_jax.training.parallel import choose, group_size
+from attn_jax.training.options import StartOptions
+from attn_jax.training.parallel import group_size
 
 
-def check(config: ConfigDict) -> Options:
+def check(config: ConfigDict) -> RunOptions:
     """Checks a config as far as possible without the data; returns its options.
 
     Raises:
@@ -25,91 +20,60 @@ def check(config: ConfigDict) -> Options:
     """
     options = resolve(config)
     options.build_model()
-    CHECKS[options.task.task_class](config)
-    check_metrics(config)
+    check_metrics(options)
+    options.kind.check(options)
     check_ensemble(options)
     check_vectors(options)
     options.optimizer.build(1)
     best_metric(config)
-    if choose(config.parallel).divides_state:
-        group_size(jax.device_count(), config.replicas)
+    if options.parallel.strategy.divides_state:
+        group_size(jax.device_count(), options.parallel.replicas)
     return options
 
 
-def check_text(config: ConfigDict) -> None:
-    """Raises a UserError for invalid buckets."""
-    if config.task.buckets:
-        make_buckets(config.task.buckets)
+def check_metrics(options: RunOptions) -> None:
+    """Raises a UserError if a metric of eval.metrics is unknown."""
+    for name in options.eval.metrics:
+        lookup(options.kind.metrics, name, "metric")
 
 
-def check_points(config: ConfigDict) -> None:
-    """Raises a UserError for a kernel regression on several devices."""
-    if choose(config.parallel).across_devices:
-        raise UserError("a kernel regression trains on one device; set --config.parallel=single")
-
-
-def check_metrics(config: ConfigDict) -> None:
-    """Raises a UserError if a metric of config.eval is unknown or cannot be computed."""
-    evaluator = evaluator_class(config)
-    for name in config.eval.metrics:
-        lookup(evaluator.metrics, name, "metric")
-    if task_class(config.task.name).of_pairs:
-        of_texts = [name for name in config.eval.metrics if name in TextEvaluator.metrics]
-        check_text_metrics(of_texts, config.eval.tokenize)
-        if not TASKS[config.task.name].has_sources:
-            check_without_outputs(config)
-
-
-def check_without_outputs(config: ConfigDict) -> None:
-    """Raises a UserError for a metric of outputs where the task has no sources."""
-    for key, names in (("eval.metrics", config.eval.metrics), ("train.best_metric", (config.train.best_metric,))):
-        for name in names:
-            if name in TEXT_METRICS:
-                raise UserError(
-                    f"{key} {name} compares outputs with references, but task.name {config.task.name} has no sources "
-                    f"to write outputs for; expected {', '.join(TOKEN_METRICS)}"
-                )
-
-
-def check_ensemble(options: Options) -> None:
-    """Raises a UserError for an ensemble of one seed, of stories and other runs, or with a wrong run.
+def check_ensemble(options: RunOptions) -> None:
+    """Raises a UserError for an ensemble of one seed, or with a wrong run.
 
     A run is wrong that is not there, or is there twice.
     """
-    runs = options.decode.runs
-    if options.decode.ensemble and not runs and len(options.run.all_seeds) < 2:
-        raise UserError("decode.ensemble needs a run of several seeds, such as seeds=(0,1,2); this one has one")
-    if runs and options.model.reads_stories:
-        raise UserError(
-            f"decode.runs averages models of texts or images, token by token; model.name {options.model.name} answers "
-            "questions about stories: expected decode.ensemble"
-        )
+    ensemble = options.decode.ensemble
+    runs = ensemble.workdirs
+    if ensemble.every_seed and not runs and len(options.all_seeds) < 2:
+        raise UserError("decode.ensemble seeds needs a run of several seeds, such as seeds=(0,1,2); this one has one")
     for number, path in enumerate(runs):
         if pathlib.Path(path).resolve() in [pathlib.Path(other).resolve() for other in runs[:number]]:
-            raise UserError(f"decode.runs {path}: it is named twice; a run counts once")
+            raise UserError(f"decode.ensemble.workdirs {path}: it is named twice; a run counts once")
         if not pathlib.Path(path).is_dir():
-            raise UserError(f"decode.runs {path}: there is no such folder; expected the work directory of a run")
+            raise UserError(
+                f"decode.ensemble.workdirs {path}: there is no such folder; expected the work directory of a run"
+            )
 
 
-def check_vectors(options: Options) -> None:
+def check_vectors(options: RunOptions) -> None:
     """Raises a UserError for word vectors that are in no file."""
-    for side, name in (("source", options.train.source_vectors), ("target", options.train.target_vectors)):
-        if name and not (path := pathlib.Path(options.run.data_dir) / name).is_file():
-            raise UserError(f"train.{side}_vectors {name}: there is no such file as {path}")
+    for side, name in start_of(options).vectors.items():
+        if not (path := pathlib.Path(options.data_dir) / name).is_file():
+            raise UserError(f"train.start.{side} {name}: there is no such file as {path}")
+
+
+def start_of(options: RunOptions) -> StartOptions:
+    """Returns the options of the first parameters; a regression has no other than its own."""
+    return options.train.start or StartOptions()
 
 
 def check_weights(config: ConfigDict) -> None:
     """Raises a UserError for a model that has no attention weights."""
     model = resolve(config).model
     if not model.has_weights:
-        given = getattr(model, "decoder", "")
-        which = f"model.decoder {given}" if given == "none" else f"model.name {config.model.name}"
+        without = config.model.get("decoder", {}).get("name") == "none"
+        which = "model.decoder none" if without else f"model.name {model.name}"
         raise UserError(f"{which} has no attention whose weights could be shown")
-
-
-def evaluator_class(config: ConfigDict) -> type[TextEvaluator] | type[PointsEvaluator]:
-    """Returns the class of the evaluator for a config."""
-    return EVALUATORS[task_class(config.task.name)]
 
 
 def best_metric(config: ConfigDict) -> tuple[str, str]:
@@ -118,7 +82,7 @@ def best_metric(config: ConfigDict) -> tuple[str, str]:
     Raises:
         UserError: there is no such metric, or neither direction is better.
     """
-    name, metrics = config.train.best_metric, evaluator_class(config).metrics
+    name, metrics = config.train.best_metric, resolve(config).kind.metrics
     best = lookup(metrics, name, "train.best_metric").best
     if best is None:
         known = ", ".join(other for other, metric in metrics.items() if metric.best)
@@ -128,29 +92,24 @@ def best_metric(config: ConfigDict) -> tuple[str, str]:
 
 def seeds_of(config: ConfigDict) -> tuple[int, ...]:
     """Returns config.seeds, or config.seed alone."""
-    return resolve(config).run.all_seeds
+    return resolve(config).all_seeds
 
 
-def check_num_samples(config: ConfigDict, longest: int, *, cells: tuple[int, int] | None = None) -> None:
+def check_num_samples(options: RunOptions, longest: int, *, cells: tuple[int, int] | None = None) -> None:
     """Checks that sampling without replacement needs no more keys than there are.
 
     Args:
-        config: of the run.
+        options: of the run.
         longest: length of the longest source; of an image, that of its question.
         cells: rows and columns of the grid of an image; None for texts.
 
     Raises:
         UserError: it needs more keys.
     """
-    attention = config.model.get("attention", {})
-    reading = READINGS.get(attention.get("read"))
     num_keys, what = (longest, "the longest source") if cells is None else (math.prod(cells), "the grid of an image")
-    if reading is not None and reading.distinct and attention.num_samples > num_keys:
+    reading = options.model.reading
+    if reading is not None and reading.num_keys > num_keys:
         raise UserError(
-            f"model.attention.num_samples is {attention.num_samples}, but {reading.name} samples different keys and "
+            f"model.objective.reading.num_samples is {reading.num_keys}, but {reading.name} samples different keys and "
             f"{what} has {num_keys}; expected at most that many"
         )
-
-
-CHECKS = {Task: check_text, PictureTask: check_text, PointsTask: check_points}
-EVALUATORS = {Task: TextEvaluator, PictureTask: PictureEvaluator, PointsTask: PointsEvaluator}

@@ -16,26 +16,25 @@ from attn_jax.cli import build, runs, sentences
 from attn_jax.cli.analyze import MEASURES, analysis_of, analysis_table, measures_of
 from attn_jax.cli.checks import check, check_metrics, check_weights, seeds_of
 from attn_jax.cli.compare import compare_runs, comparison_lines
-from attn_jax.cli.export import CARRIED, check_reads_text, export_model, left_behind, source_length_of
+from attn_jax.cli.export import check_reads_text, export_model, left_behind, source_length_of
 from attn_jax.cli.inputs import Files, lines_of
 from attn_jax.cli.lines import header, label, program, say, say_examples, table
+from attn_jax.cli.modes import MODES
 from attn_jax.cli.options import resolve, schema_of
 from attn_jax.cli.overrides import overridden_keys
 from attn_jax.cli.report import write_report
 from attn_jax.cli.results import read_finished
 from attn_jax.cli.run_state import Run
 from attn_jax.cli.snapshot import Snapshot, check_other_run, ensembled, kept_of, measure, own_split, restore, split_of
-from attn_jax.cli.unread import check_read
+from attn_jax.cli.tree import flatten
 from attn_jax.cli.workdir import load_config, measured_otherwise
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Split
 from attn_jax.evaluation.files import float32_text
-from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.evaluation.paired import MEASURED
 from attn_jax.evaluation.provenance import provenance
-from attn_jax.options import flatten, options_of
-from attn_jax.tasks import Pairs, task_class
+from attn_jax.tasks import Pairs
 from attn_jax.tasks.files import check_links, load_json, save_json, short
 from attn_jax.token_ids import EOS, UNK
 from attn_jax.training.loop import Reason
@@ -66,6 +65,8 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     with run.checkpoints:
         check_members(config, run, workdir)
         say(header(config, workdir, files.overrides))
+        if files.notes:
+            notice(f"{'options':<14}{files.notes}")
         for what, count in run.task.stats.items():
             notice(f"{'data':<14}{what}: {count:,}")
         if how := build.describe(resolve(config)):
@@ -99,10 +100,9 @@ def check_members(config: ConfigDict, run: Run, workdir: pathlib.Path) -> None:
     """Checks, before a training that may take long, the ensemble that will be measured after it, if there is one.
 
     Raises:
-        UserError: a run of decode.runs cannot be a member.
+        UserError: a run of decode.ensemble.workdirs cannot be a member.
     """
-    options = resolve(config).decode
-    for path in options.runs:
+    for path in resolve(config).decode.ensemble.workdirs:
         check_other_run(path, config, run.task.kept, workdir)
 
 
@@ -133,7 +133,8 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
     The results at the end of training remain in result.json.
     """
-    check_metrics(config)
+    check_metrics(options := resolve(config))
+    options.kind.check(options)
     snapshot, path = restore(config, workdir), workdir / "result.json"
     name, split = split_of(config, workdir, files, snapshot)
     before = load_json(path) if path.exists() else {}
@@ -179,7 +180,7 @@ def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
 def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """Prints log p(target | source) for each pair of --source and --target, or for lines "source TAB target"."""
-    if not task_class(config.task.name).of_pairs:
+    if not resolve(config).task.of_pairs:
         raise UserError("--mode=score is for models of text; --mode=eval measures a regression")
     if files.source and files.target:
         snapshot = restore(config, workdir)
@@ -228,7 +229,8 @@ def analyze(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     snapshot = restore(config, workdir)
     name, split = split_of(config, workdir, files, snapshot)
     notice(f"{label(name):<14}analyzing {len(split):,} {snapshot.evaluator.unit} ...")
-    found = analysis_of(snapshot.predictor, snapshot.params, split, task=resolve(config).task, gold_file=files.gold)
+    collector, task = snapshot.setup.collector, resolve(config).task
+    found = analysis_of(collector, snapshot.params, split, task=task, gold_file=files.gold)
     result = {
         "name": config.name,
         "split": name,
@@ -257,7 +259,7 @@ def report(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         config,
         workdir,
         evaluator=snapshot.evaluator,
-        predictor=snapshot.predictor,
+        collector=snapshot.setup.collector,
         params=snapshot.params,
         split=split,
         split_name=name,
@@ -270,10 +272,10 @@ def report(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
 def export(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """Writes the model to DIR/export for programs without this package; see attn_jax.cli.export."""
-    if not task_class(config.task.name).of_pairs:
+    if not resolve(config).task.of_pairs:
         raise UserError("--mode=export is for models of text")
-    if config.decode.runs:
-        raise UserError("--mode=export writes one run: leave out decode.runs; decode.ensemble has all seeds of the run")
+    if resolve(config).decode.ensemble.workdirs:
+        raise UserError("--mode=export writes one run; expected decode.ensemble none, or seeds, all those of the run")
     snapshot, folder = restore(config, workdir), workdir / "export"
     check_links(folder)
     check_reads_text(snapshot.model)
@@ -303,48 +305,26 @@ def example_ids(snapshot: Snapshot) -> list[int]:
     return list(range(UNK + 3, min(UNK + 6, len(vocabulary))))
 
 
-COMMANDS = {
-    "train": train,
-    "eval": evaluation,
-    "compare": compare,
-    "predict": predict,
-    "score": score,
-    "visualize": visualize,
-    "analyze": analyze,
-    "report": report,
-    "export": export,
-}
-
-
-# Options that a mode does not read. Scoring searches no output: of those of decoding it reads UNDECODED.
-UNREAD = dict.fromkeys(("predict", "visualize"), ("eval.",))
-UNREAD |= dict.fromkeys(("eval", "analyze", "report"), ("decode.with_scores",))
-UNDECODED = ("decode.batch_size", "decode.max_length", "decode.ensemble", "decode.runs")
-UNREAD |= {
-    mode: ("eval.", *(key for key in options_of(DecodeOptions, "decode.") if key not in own))
-    for mode, own in (("score", UNDECODED), ("export", CARRIED))
-}
-
-
 def check_overrides(config: ConfigDict, overrides: Sequence[str], mode: str, workdir: pathlib.Path) -> None:
-    """Checks that every option set on the command line has an effect, or is that of the trained run.
+    """Checks that every option set on the command line is read by the mode, or is that of the trained run.
 
     Raises:
         UserError: an override has no effect, or the config is wrong.
     """
     if overrides:
         check(config)
-        check_read(config, keys := overridden_keys(overrides))
         known = schema_of(config)
-        late = [key for key in keys if not known[key].afterwards]
-        unread = [key for key in keys if mode in UNREAD and key.startswith(UNREAD[mode])]
+        whole = {form: key for key in known for form in (key, key.removesuffix(".name").removesuffix(".pattern"))}
+        keys = {key: whole[key] for key in overridden_keys(overrides)}
+        late = [key for key, option in keys.items() if not known[option].afterwards]
+        unread = [key for key, option in keys.items() if option.startswith(MODES[mode].unread)]
         if (late or unread) and mode != "train" and (workdir / "config.json").exists():
             trained, given = flatten(load_config(workdir)), flatten(config)
-            if other := [key for key in late if given[key] != trained.get(key)]:
+            if other := [key for key in late if given[keys[key]] != trained.get(keys[key])]:
                 raise UserError(
                     f"--mode={mode} trains nothing, and --config.{other[0]} has no effect there; leave it out"
                 )
-            if other := [key for key in unread if given[key] != trained.get(key)]:
+            if other := [key for key in unread if given[keys[key]] != trained.get(keys[key])]:
                 raise UserError(f"--mode={mode} does not read --config.{other[0]}; leave it out")
 
 

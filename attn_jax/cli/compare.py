@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from attn_jax.cli import results
-from attn_jax.cli.checks import EVALUATORS
 from attn_jax.cli.results import read_result
 from attn_jax.cli.sentences import EVAL_FILE, FILE, read_sentences
+from attn_jax.cli.tree import flatten
 from attn_jax.errors import UserError
+from attn_jax.evaluation.kinds import KINDS
 from attn_jax.evaluation.paired import (
     Result,
     by_seed,
@@ -31,7 +32,7 @@ from attn_jax.evaluation.statistics import LEVEL, Comparison, almost_stochastic_
 from attn_jax.evaluation.tables import difference_cell, markdown
 
 FILES = {"result": (results.FILE, FILE), "eval": (results.EVAL_FILE, EVAL_FILE)}
-BEST = {name: metric.best for evaluator in EVALUATORS.values() for name, metric in evaluator.metrics.items()}
+BEST = {name: metric.best for kind in KINDS.values() for name, metric in kind.metrics.items()}
 UNITS = ("sentences", "images", "points")
 
 
@@ -94,7 +95,7 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
     left_out = [metric for metric in common if metric not in metrics]
     about |= {"left_out": {metric: [signature_of(result, metric) for result in (theirs, ours)] for metric in left_out}}
     about |= {"data": changed_data({str(baseline): theirs, str(workdir): ours})}
-    about |= {"decode": _differing(theirs.get("decode") or {}, ours.get("decode") or {})}
+    about |= {"decode": _differing(*(flatten(result.get("decode") or {}) for result in (theirs, ours)))}
     return about | {"without_sentences": [str(path) for path in paths if path not in found], "rows": rows}
 
 

@@ -27,7 +27,6 @@ from ml_collections import ConfigDict
 
 from attn_jax.cli.build import Setup, build_task
 from attn_jax.cli.options import schema_of
-from attn_jax.cli.unread import why_unread
 from attn_jax.errors import UserError
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.models.base import Model
@@ -37,7 +36,7 @@ from attn_jax.token_ids import BOS, EOS, NEVER_GENERATED, PAD, UNK
 from attn_jax.types import Array, Params
 
 PLATFORMS = ("cpu", "cuda", "tpu")
-CARRIED = tuple(f"decode.{name}" for name in ("batch_size", "max_length", "ensemble", "runs", "forbid_unk"))
+CARRIED = tuple(f"decode.{name}" for name in ("batch_size", "max_length", "ensemble"))
 DECODER = pathlib.Path(__file__).with_name("exported_decoder.py")  # never imported: it needs packages that are optional
 
 
@@ -124,7 +123,7 @@ def source_length_of(config: ConfigDict, setup: Setup, kept: Any) -> int:
     except UserError as error:
         raise UserError(
             f"{error}; the longest source of training is not known without its data: set it with "
-            "--config.task.buckets='((SOURCE, TARGET),)'"
+            "--config.task.buckets=fixed --config.task.buckets.shapes='((SOURCE, TARGET),)'"
         ) from error
     return max(longest(lengths) for _, *lengths in batches.shapes)
 
@@ -133,7 +132,8 @@ def left_behind(config: ConfigDict) -> list[str]:
     """Returns the options of decoding that the script of an export does not follow, as "decode.KEY=VALUE"."""
     options = schema_of(config)
     changed = [key for key in options if key.startswith("decode.") and config[key] != options[key].default]
-    return [f"{key}={config[key]}" for key in changed if key not in CARRIED and not why_unread(config, key)]
+    left = [key for key in changed if not key.startswith(CARRIED) and config[key] != "forbid"]
+    return [f"{key.removesuffix('.name')}={config[key]}" for key in left]
 
 
 def exported(

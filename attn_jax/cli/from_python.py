@@ -14,10 +14,11 @@ from attn_jax.cli.failures import told_in_one_line
 from attn_jax.cli.inputs import Files
 from attn_jax.cli.lines import changes as described
 from attn_jax.cli.load import Loaded, load
-from attn_jax.cli.options import schema_of, switch
-from attn_jax.cli.overrides import check_key, load_config_file
-from attn_jax.cli.unread import check_read
-from attn_jax.options import user_path
+from attn_jax.cli.options import change
+from attn_jax.cli.overrides import load_config_file
+from attn_jax.cli.tree import Notes
+from attn_jax.paths import user_path
+from attn_jax.training.progress import notice
 
 
 def get_config(name: str | os.PathLike, changes: Mapping[str, Any] | None = None) -> ConfigDict:
@@ -27,21 +28,18 @@ def get_config(name: str | os.PathLike, changes: Mapping[str, Any] | None = None
 
     Args:
         name: a config of the package, such as "quickstart", or the path of a file with a function get_config().
-        changes: new values by key, with dots; None: no change. A list stands for a tuple. A new task.name or model.name
-            brings its own keys.
+        changes: new values by key, with dots; None: no change. A list stands for a tuple. The name of a part, such as
+            {"model.encoder": "gru"}, brings its own keys.
 
     Raises:
-        UserError: there is no such config or key, a value is wrong, or nothing reads it; the message is one line.
+        UserError: there is no such config or key, or a value is wrong; the message is one line.
     """
-    config = load_config_file(os.fspath(name))
     changes = {key: _plain(value) for key, value in (changes or {}).items()}
-    config = switch(config, task=changes.get("task.name", ""), model=changes.get("model.name", ""))
-    for key, value in changes.items():
-        check_key(key, config)
-        schema_of(config)[key].check(key, value)
-    config.update_from_flattened_dict(changes)
+    notes: list[Notes] = []
+    config = change(load_config_file(os.fspath(name)), changes, notes)
+    if told := str(notes[0]):
+        notice(f"{'options':<14}{told}")
     check(config)
-    check_read(config, changes)
     config.description += described(config, [f"{key}={value}" for key, value in changes.items()])
     return config
 

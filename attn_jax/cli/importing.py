@@ -10,9 +10,9 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
 from attn_jax.cli.build import build_setup
+from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError, nearest
-from attn_jax.options import user_path
-from attn_jax.tasks import task_class
+from attn_jax.paths import user_path
 from attn_jax.tasks.files import check_links, load_json
 from attn_jax.tasks.token_index import checksum_of
 from attn_jax.types import Params
@@ -57,7 +57,7 @@ def import_parameters(folder: str | os.PathLike, config: ConfigDict) -> Params:
                 f"{folder / name} is not of this export (wrong checksum): one was interrupted, or a file was changed; "
                 "export again, or remove export.json"
             )
-    setup = build_setup(config, task_class(config.task.name).load(folder))
+    setup = build_setup(config, resolve(config).kind.load(folder))
     example = jax.tree.map(jnp.asarray, setup.example)
     shapes = jax.eval_shape(setup.model.init, jax.random.key(0), example)
     arrays = {"/".join(names): shape for names, shape in flatten_dict(shapes).items()}

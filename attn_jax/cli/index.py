@@ -9,7 +9,7 @@ import sys
 
 from attn_jax.cli.locks import locked
 from attn_jax.errors import UserError, one_line
-from attn_jax.options import user_path
+from attn_jax.paths import user_path
 from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.indexing import IndexOptions, write_index
 from attn_jax.tasks.token_index import read_index, verify, verify_texts

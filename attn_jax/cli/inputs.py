@@ -22,6 +22,7 @@ class Files(NamedTuple):
     baseline: str = ""  # work directory, for compare
     measured: str = "result"  # whose numbers compare reads, those of the training or of eval
     split: str = ""  # of the run's data, for eval, analyze and report
+    notes: str = ""  # what new names of parts did with other options, for train
 
 
 def lines_of(files: Files) -> Iterable[str]:

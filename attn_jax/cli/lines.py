@@ -37,7 +37,7 @@ def changes(config: ConfigDict, overrides: Sequence[str]) -> str:
     texts = [f"{text[2:]}=False" if text.startswith("noconfig.") else text for text in texts]
     texts = [text.removeprefix("config.") for text in (text if "=" in text else f"{text}=True" for text in texts)]
     trained = {key for key, option in options.items() if option.affects == "training"} - {"seed", "seeds"}
-    texts = [text for text in texts if text.partition("=")[0] in trained]
+    texts = [text for text in texts if {(key := text.partition("=")[0]), f"{key}.name", f"{key}.pattern"} & trained]
     more = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
     return f", with {', '.join(texts[:4])}{more}" if texts else ""
 

@@ -13,16 +13,17 @@ from ml_collections import ConfigDict
 from attn_jax.cli.checks import check_weights
 from attn_jax.cli.failures import told_in_one_line
 from attn_jax.cli.inputs import Files
+from attn_jax.cli.options import resolve
 from attn_jax.cli.results import FILE, read_result
 from attn_jax.cli.snapshot import Snapshot, measure, restore, split_of
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Predictor
-from attn_jax.evaluation.collect import Collected, collector_of
+from attn_jax.evaluation.collect import Collected
 from attn_jax.models.base import Model
 from attn_jax.models.kernel_regression.model import KernelRegression
-from attn_jax.options import user_path
-from attn_jax.tasks import Pairs, task_class
+from attn_jax.paths import user_path
+from attn_jax.tasks import Pairs
 from attn_jax.types import Params
 
 
@@ -84,7 +85,7 @@ class Loaded:
         with told_in_one_line(), jax.enable_x64(False):
             if of_split:
                 name, data = split_of(self.config, self.workdir, Files(split=split), self.snapshot)
-            elif split or not task_class(self.config.task.name).of_pairs:
+            elif split or not resolve(self.config).task.of_pairs:
                 raise UserError("measure takes pairs of a model of texts, or the name of a split")
             else:
                 name, data = "lines", self.predictor.accept(self.predictor.read_pairs(pairs), "measure")
@@ -104,13 +105,13 @@ class Loaded:
             UserError: the model cannot read a line, has no attention, or is a regression.
         """
         lines = list_of_lines("attention", lines)
-        if not task_class(self.config.task.name).of_pairs:
+        if not resolve(self.config).task.of_pairs:
             raise UserError("attention is of models that read texts or images; for a regression use --mode=report")
         check_weights(self.config)
         with told_in_one_line(), jax.enable_x64(False):
             texts = self.predictor.read_lines(lines)
             split = Pairs(texts, [""] * len(texts))
-            return collector_of(self.predictor).collect(self.params, split) if texts else []
+            return self.snapshot.setup.collector.collect(self.params, split) if texts else []
 
 
 def list_of_lines(method: str, lines: Iterable[str]) -> list[str]:

@@ -18,17 +18,23 @@ from absl import flags, logging
 from ml_collections import ConfigDict
 
 from attn_jax.cli.engines import ENGINES, make_engine
+from attn_jax.cli.modes import MODES, modes_with
 from attn_jax.cli.noise import silence
 from attn_jax.cli.overrides import parse
 from attn_jax.errors import Interrupted, Lost, UserError, printable
-from attn_jax.options import expanded
+from attn_jax.paths import expanded
 
 
 class _PathParser(flags.ArgumentParser):
-    """Parser of a path, see attn_jax.options.expanded."""
+    """Parser of a path, see attn_jax.paths.expanded."""
 
     def parse(self, argument: str) -> str:
         return expanded(argument)
+
+
+def _of(flag: str) -> str:
+    """Names the modes that take a flag."""
+    return ", ".join(modes_with(flag))
 
 
 def _path(name: str, meaning: str) -> flags.FlagHolder:
@@ -36,12 +42,11 @@ def _path(name: str, meaning: str) -> flags.FlagHolder:
     return flags.DEFINE(_PathParser(), name, "", meaning)
 
 
-COMMANDS = ["train", "eval", "compare", "predict", "score", "visualize", "analyze", "report", "export"]
-MODE = flags.DEFINE_enum("mode", "train", COMMANDS, "Command to run.")
+MODE = flags.DEFINE_enum("mode", "train", list(MODES), "Command to run.")
 WORKDIR = _path("workdir", "Work directory of the run; by default runs/<name of the config>.")
-SOURCE = _path("source", "UTF-8 text file of source sentences (all modes but train, compare and export).")
-TARGET = _path("target", "UTF-8 text file of target sentences (eval, score, analyze, report).")
-SPLIT = flags.DEFINE_string("split", "", "Split of the run's data: train, valid or test (eval, analyze, report).")
+SOURCE = _path("source", f"UTF-8 text file of source sentences ({_of('source')}).")
+TARGET = _path("target", f"UTF-8 text file of target sentences ({_of('target')}).")
+SPLIT = flags.DEFINE_string("split", "", f"Split of the run's data: train, valid or test ({_of('split')}).")
 GOLD = _path("gold", "File of the true word alignments of the pairs in Talp format (analyze).")
 NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 50, "Number of examples whose attention a report shows (report).")
 BASELINE = _path("baseline", "Work directory that --workdir is compared with (compare).")
@@ -92,7 +97,7 @@ def _run_command(argv: list[str]) -> None:
     if {"-h", "--help"} & set(argv):
         print(__doc__, flags.FLAGS.module_help(flags.FLAGS.find_module_defining_flag("mode")), sep="\n", flush=True)
         return
-    config, overrides = parse(argv)
+    config, overrides, notes = parse(argv)
     if SWEEP.value:
         _sweep(overrides)
     elif config is None and WORKDIR.value:
@@ -104,7 +109,7 @@ def _run_command(argv: list[str]) -> None:
 
         print(describe(config), flush=True)
     else:
-        _run_mode(config, overrides)
+        _run_mode(config, overrides, str(notes[0]))
 
 
 def _sweep(overrides: list[str]) -> None:
@@ -129,7 +134,7 @@ def _report_of_a_sweep(folder: pathlib.Path) -> None:
     lines.say(f"{'report':<14}{written.path}")
 
 
-def _run_mode(config: ConfigDict, overrides: list[str]) -> None:
+def _run_mode(config: ConfigDict, overrides: list[str], notes: str) -> None:
     """Runs the command of --mode on one run."""
     if MODE.value != "train" and not WORKDIR.value:
         raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
@@ -150,8 +155,9 @@ def _run_mode(config: ConfigDict, overrides: list[str]) -> None:
             num_examples=NUM_EXAMPLES.value,
             baseline=BASELINE.value,
             measured=MEASURED.value,
+            notes=notes,
         )
-        commands.COMMANDS[MODE.value](config, workdir, files)
+        getattr(commands, MODES[MODE.value].command)(config, workdir, files)
 
 
 def run() -> None:

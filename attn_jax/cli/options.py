@@ -1,220 +1,203 @@
-"""Options of a run; its task and its family of models decide which options there are.
+"""Options of a run: the root of the tree of parts.
 
-config = default_config(task="dates", model="transformer")    # a locked ConfigDict with the keys of these two
-options = resolve(config)                                     # checked: one frozen dataclass per section
+config = default_config(task="dates", model="transformer")    # a locked ConfigDict with the keys of these choices
+config = change(config, {"model.encoder": "lstm"})            # keys follow the choices
+options = resolve(config)                                     # checked: objects of the classes that were chosen
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 from ml_collections import ConfigDict
 
-from attn_jax.errors import UserError, lookup
-from attn_jax.evaluation.options import (
-    DecodeOptions,
-    EvalOptions,
-    LanguageEvalOptions,
-    PointDecodeOptions,
-    PointEvalOptions,
-)
-from attn_jax.models.families import FAMILIES, family
+from attn_jax.cli.tree import Notes, resolve_tree
+from attn_jax.errors import UserError
+from attn_jax.evaluation.kinds import KINDS, DataKind, kind_of
+from attn_jax.evaluation.options import DecodeOptions, PointDecodeOptions, PointEvalOptions
+from attn_jax.models.families import FAMILIES
+from attn_jax.models.family import Family
 from attn_jax.models.setting import DTYPES, Setting
-from attn_jax.options import Option, defaults, flatten, option, options_of, read
+from attn_jax.parts import Chosen, Option, Options, choice, option, options_of, read, section
 from attn_jax.tasks import TASKS
-from attn_jax.tasks.sizes import PointSizes
-from attn_jax.training.options import OptimizerOptions, TextTrainOptions, TokenTrainOptions, TrainOptions
-from attn_jax.training.parallel import AUTO, PARALLEL
+from attn_jax.tasks.options import TaskOptions
+from attn_jax.training.options import OPTIMIZERS, OptimizerOptions, TrainOptions
+from attn_jax.training.parallel import AUTO, PARALLEL, Strategy, choose
 
-DIVIDING = tuple(name for name, strategy in PARALLEL.items() if strategy.divides_state)
 TRAINING = ("train", "optimizer")  # sections that are not read after the training
 MEASURING = ("decode", "eval")  # sections that do not affect it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Options of every run."""
+class ParallelOptions(Options):
+    """Options of a way to use devices; see training/parallel.py."""
 
-    name: str = option("base", "name of the run", affects="results")
-    description: str = option("", "text on the first line that a run prints", affects="nothing")
-    data_dir: str = option(
-        "", "folder of the data files; tasks that generate their data need none", affects="nothing", path=True
+    name: ClassVar[str]
+    replicas: ClassVar[int] = 1
+
+    @property
+    def strategy(self) -> Strategy:
+        """The way to use devices; raises a UserError if it does not reach all processes."""
+        return choose(self.name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DividingOptions(ParallelOptions):
+    """Options of a way that divides the state of training among devices."""
+
+    replicas: int = option(
+        1,
+        "number of groups of devices; each holds one whole state, divided among its devices",
+        at_least=1,
+        affects="nothing",
     )
-    seed: int = option(0, "random seed of parameters, dropout and the order of the examples", large=True)
+
+
+def parallel_options(name: str, strategy: Strategy | None) -> type[ParallelOptions]:
+    """Makes the class of options of a way to use devices."""
+    base = DividingOptions if strategy is not None and strategy.divides_state else ParallelOptions
+    namespace = {"name": name, "__doc__": f"Options of parallel {name}."}
+    return dataclasses.make_dataclass(
+        f"{name.title()}Options", [], bases=(base,), namespace=namespace, frozen=True, kw_only=True
+    )
+
+
+WAYS = {name: parallel_options(name, strategy) for name, strategy in ({AUTO: None} | PARALLEL).items()}
+
+
+def decode_options(chosen: Chosen) -> type[Options]:
+    """Returns the class of the options of decoding."""
+    return KINDS[kind_of(chosen["task"], chosen["model"])].decode
+
+
+def eval_options(chosen: Chosen) -> type[Options]:
+    """Returns the class of the options of evaluation."""
+    return KINDS[kind_of(chosen["task"], chosen["model"])].eval_options(chosen["task"])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions(Options):
+    """Options of a run. `task` and `model` say which of the others there are."""
+
+    name: str = option("base", "name of the run", affects="results", afterwards=True)
+    description: str = option("", "text on the first line that a run prints", affects="nothing", afterwards=True)
+    data_dir: str = option(
+        "",
+        "folder of the data files; tasks that generate their data need none",
+        affects="nothing",
+        path=True,
+        afterwards=True,
+    )
+    seed: int = option(
+        0, "random seed of parameters, dropout and the order of the examples", large=True, afterwards=True
+    )
     seeds: tuple = option(
         (),
         "seeds trained together in one vmapped program, such as (0, 1, 2); (): (seed,)",
         each=int,
         large=True,
+        afterwards=True,
     )
-    parallel: str = option(
+    parallel: ParallelOptions = choice(
+        WAYS,
         AUTO,
         "one device, or the way to use several (training/parallel.py); fsdp divides parameters and optimizer state",
-        choices=(AUTO, *PARALLEL),
         affects="nothing",
+        afterwards=True,
     )
-    replicas: int = option(
-        1,
-        "fsdp: number of groups of devices; each holds one whole state, divided among its devices",
-        at_least=1,
-        affects="nothing",
-        only=("parallel", DIVIDING),
+    dtype: str = option(
+        "float32", "type of the computation; parameters are always float32", choices=DTYPES, afterwards=True
     )
-    dtype: str = option("float32", "type of the computation; parameters are always float32", choices=DTYPES)
+    task: TaskOptions = choice(TASKS, "parallel_text", "task, which has the data", afterwards=True)
+    model: Family = choice(FAMILIES, "seq2seq", "family of models", afterwards=True)
+    train: TrainOptions = section(TrainOptions, "training")
+    optimizer: OptimizerOptions = choice(OPTIMIZERS, "adam", "type of optimizer")
+    decode: DecodeOptions | PointDecodeOptions = section(decode_options, "predictions")
+    eval: PointEvalOptions = section(eval_options, "evaluation")
 
     def __post_init__(self):
         if len(set(self.all_seeds)) != len(self.all_seeds) or any(not 0 <= seed < 2**32 for seed in self.all_seeds):
             raise UserError(f"seeds {self.all_seeds}: expected different integers from 0 to {2**32 - 1}")
+
+    @classmethod
+    def check_chosen(cls, chosen: Chosen) -> None:
+        task, model = chosen["task"], chosen["model"]
+        if kind_of(task, model):
+            return
+        fitting = {
+            "task.name": [name for name, other in TASKS.items() if kind_of(other, model)],
+            "model.name": [name for name in FAMILIES if kind_of(task, FAMILIES[name])],
+        }
+        expected = ", or ".join(f"{key} {' or '.join(names)}" for key, names in fitting.items() if names)
+        raise UserError(
+            f"model.name {model.name} reads {' or '.join(model.data_kinds)}, and task.name {task.name} has "
+            f"{' or '.join(task.data_kinds)}; expected {expected}"
+        )
+
+    @property
+    def kind(self) -> DataKind:
+        """The kind of data that the model reads."""
+        return KINDS[kind_of(type(self.task), type(self.model))]
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
         """All seeds of the run: `seeds`, or `seed` alone."""
         return tuple(self.seeds) or (self.seed,)
 
-
-class Options(NamedTuple):
-    """Checked options of a run, one dataclass per section."""
-
-    run: RunOptions
-    task: Any  # a class of TASKS
-    model: Any  # a class of FAMILIES
-    train: TrainOptions
-    optimizer: OptimizerOptions
-    decode: DecodeOptions | PointDecodeOptions
-    eval: EvalOptions | PointEvalOptions
-
     @property
     def setting(self) -> Setting:
         """Settings from other sections that the model depends on."""
-        return Setting(
-            dtype=DTYPES[self.run.dtype],
-            label_smoothing=self.train.label_smoothing,
-        )
+        return Setting(dtype=DTYPES[self.dtype])
 
     def build_model(self, sizes: Any = None) -> Any:
         """Builds the model for the sizes of the data; without `sizes`, for any sizes, as a check."""
-        return self.model.build(sizes or self.task.any_sizes, self.setting)
-
-
-def sections(task: str, model: str) -> dict[str, type]:
-    """Returns the options class of each section of a config.
-
-    Raises:
-        UserError: the task or family is unknown, or they do not fit each other.
-    """
-    task_options, model_options = lookup(TASKS, task, "task.name"), family(model)
-    if model_options.sizes is not type(task_options.any_sizes):
-        fitting = [name for name, kind in TASKS.items() if type(kind.any_sizes) is model_options.sizes]
-        raise UserError(f"model.name {model} is for task.name {' or '.join(fitting)}, got {task}")
-    if getattr(task_options.any_sizes, "image", None) and not getattr(model_options, "reads_images", False):
-        fitting = [name for name in FAMILIES if getattr(family(name), "reads_images", False)]
-        raise UserError(
-            f"model.name {model} reads no images, which task.name {task} has; expected {', '.join(fitting)}"
-        )
-    if getattr(model_options, "only_images", False) and not getattr(task_options.any_sizes, "image", None):
-        fitting = [name for name, kind in TASKS.items() if getattr(kind.any_sizes, "image", None)]
-        raise UserError(
-            f"model.name {model} reads images alone, and task.name {task} has none; expected {' or '.join(fitting)}"
-        )
-    points = model_options.sizes is PointSizes
-    texts = TokenTrainOptions if model_options.has_label_smoothing else TextTrainOptions
-    return {
-        "task": task_options,
-        "model": model_options,
-        "train": TrainOptions if points else texts,
-        "optimizer": OptimizerOptions,
-        "decode": PointDecodeOptions if points else DecodeOptions,
-        "eval": PointEvalOptions if points else EvalOptions if task_options.has_sources else LanguageEvalOptions,
-    }
-
-
-@functools.cache
-def schema(task: str, model: str) -> dict[str, Option]:
-    """Returns every option of a task and a family, by key."""
-    found = {key: about._replace(afterwards=True) for key, about in options_of(RunOptions).items()}
-    for name, kind in sections(task, model).items():
-        inside = {
-            key: about._replace(afterwards=name not in TRAINING) if about.afterwards is None else about
-            for key, about in options_of(kind, f"{name}.").items()
-        }
-        if name in MEASURING:
-            inside = {
-                key: about._replace(affects="results") if about.affects == "training" else about
-                for key, about in inside.items()
-            }
-        found |= inside
-    found["task.name"] = found["task.name"]._replace(choices=tuple(TASKS))
-    found["model.name"] = found["model.name"]._replace(choices=tuple(FAMILIES))
-    return found
+        return self.model.build(sizes or self.kind.any_sizes, self.setting)
 
 
 def schema_of(config: ConfigDict | Mapping[str, Any]) -> dict[str, Option]:
-    """Returns the options of the task and family of a config, by key."""
-    return schema(config["task"]["name"], config["model"]["name"])
+    """Returns the options of a whole config by key; a choice is the key `name` or `pattern` of its slot."""
+    found = {}
+    for key, about in options_of(RunOptions, config).items():
+        top = key.partition(".")[0]
+        if about.afterwards is None:
+            about = about._replace(afterwards=top not in TRAINING)
+        if top in MEASURING and about.affects == "training":
+            about = about._replace(affects="results")
+        found[key] = about
+    return found
 
 
 def default_config(task: str = "parallel_text", model: str = "seq2seq") -> ConfigDict:
     """Returns a locked config with the options of a task and a family, each at its default."""
-    config = defaults(RunOptions)
-    for name, kind in sections(task, model).items():
-        config[name] = defaults(kind)
-    return config.lock()
+    return change(None, {"task": task, "model": model})
 
 
 def switch(config: ConfigDict, *, task: str = "", model: str = "") -> ConfigDict:
-    """Returns a config of another task or family; options that both have keep their values.
+    """Returns a config of another task or family; equal options of both keep their values."""
+    return change(config, {key: name for key, name in (("task", task), ("model", model)) if name})
 
-    An option of the task or of the evaluation at its default takes that of the new task, such as the names of
-    validation files.
+
+def change(config: ConfigDict | None, values: Mapping[str, Any], notes: list[Notes] | None = None) -> ConfigDict:
+    """Returns a whole config with new values, by key; the keys follow the choices, see `resolve_tree`.
+
+    Args:
+        config: whole or in part; None: all options at their defaults.
+        values: new values by key with dots.
+        notes: a list to which what was kept and dropped is added.
+
+    Raises:
+        UserError: an unknown key or name, or a wrong value.
     """
-    task, model = task or config.task.name, model or config.model.name
-    changed = default_config(task, model)
-    known, before = schema(task, model), schema_of(config)
-    kept = {
-        key: value
-        for key, value in flatten(config).items()
-        if key in known and not (key.startswith(("task.", "eval.")) and key in before and value == before[key].default)
-    }
-    changed.update_from_flattened_dict(kept | {"task.name": task, "model.name": model})
+    changed, found = resolve_tree(RunOptions, config, values)
+    if notes is not None:
+        notes.append(found)
     return changed
 
 
-def change(config: ConfigDict, values: Mapping[str, Any]) -> ConfigDict:
-    """Returns a copy of a config with new values, by key; a new task.name or model.name brings its own keys."""
-    changed = switch(config, task=values.get("task.name", ""), model=values.get("model.name", ""))
-    changed.update_from_flattened_dict(dict(values))
-    return changed
-
-
-def resolve(config: ConfigDict) -> Options:
-    """Checks a config and returns its options.
+def resolve(config: ConfigDict) -> RunOptions:
+    """Checks a config and returns its options; what a part of it leaves out is at its default.
 
     Raises:
         UserError: a value is wrong, or does not fit other values of its section.
     """
-    kinds = sections(config.task.name, config.model.name)
-    for key, about in schema_of(config).items():
-        about.check(key, config[key])
-    run = read(RunOptions, config)
-    return Options(run, *(read(kind, config[name], f"{name}.") for name, kind in kinds.items()))
-
-
-def families_with(key: str) -> list[str]:
-    """Returns the names of the families with an option, for messages."""
-    return [name for name in FAMILIES if key in options_of(family(name), "model.")]
-
-
-def tasks_with(key: str) -> list[str]:
-    """Returns the names of the tasks with an option, for messages."""
-    return [name for name, kind in TASKS.items() if key in options_of(kind, "task.")]
-
-
-def is_known(key: str) -> bool:
-    """Returns whether any task or family has an option."""
-    common = (
-        options_of(TokenTrainOptions, "train.")
-        | options_of(DecodeOptions, "decode.")
-        | options_of(EvalOptions, "eval.")
-    )
-    return key in common or bool(families_with(key) or tasks_with(key))
+    return read(RunOptions, change(config, {}))

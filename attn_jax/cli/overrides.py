@@ -1,43 +1,40 @@
 """The config of a command line: --config=FILE --config.a.b=value ...
 
-ml_collections.config_flags parses the values. This file adds: errors that name the nearest known key, range checks, the
-keys of a new task.name or model.name, and the stored config of a work directory when no --config is given.
+Without --config it is the stored config of the work directory. The values are read by tree.py, in the type of their
+options.
 """
 
 import importlib
 import importlib.util
 import pathlib
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
-from attn_jax.cli.options import families_with, resolve, schema, schema_of, switch, tasks_with
+from attn_jax.cli.modes import MODES, OF_MODES, modes_with
+from attn_jax.cli.options import change
 from attn_jax.cli.sweep_folder import is_sweep
+from attn_jax.cli.tree import Bare, Notes, Text
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError, nearest
-from attn_jax.options import KINDS, keys, user_path
+from attn_jax.parts import KINDS
+from attn_jax.paths import user_path
 
+OF_PART = re.compile(r"Could not override field '(\w+)' \(reference\)\. (.*) is of original type .*\.ConfigDict'>$")
 FOLDER_MODES = ("report",)  # which take the folder of a sweep as a work directory, too
 SWEEP_OPTIONS = ("at_once", "engine", "engine_options", "address")
-MODES = {  # option -> modes
-    "source": ("eval", "predict", "score", "visualize", "analyze", "report"),
-    "target": ("eval", "score", "analyze", "report"),
-    "split": ("eval", "analyze", "report"),
-    "gold": ("analyze",),
-    "num_examples": ("report",),
-    "baseline": ("compare",),
-    "measured": ("compare",),
-}
 
 
-def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str]]:
+def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str], list[Notes]]:
     """Parses a command line.
 
     Returns:
-        (config with its overrides, or None without --config and --workdir; overrides as written).
+        (config with its overrides, or None without --config and --workdir; overrides as written; what the overrides
+        did with other options, see `change`).
 
     Raises:
         UserError: an unknown flag, key or file, a value of the wrong type, or a stray argument.
@@ -68,7 +65,7 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str]]:
     elif given.get("mode") in FOLDER_MODES and is_sweep(pathlib.Path(given.get("workdir", ""))):
         if wrong := [name for name in given if name in ("source", "target", "split") or name.startswith("config.")]:
             raise UserError(f"--{wrong[0]} is for a single run; give --workdir=DIR of one of {given['workdir']}")
-        return None, overrides
+        return None, overrides, []
     elif given.get("workdir") and "sweep" not in given:
         if is_sweep(pathlib.Path(given["workdir"])):
             raise UserError(
@@ -79,64 +76,31 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str]]:
     elif overrides and "sweep" not in given:
         raise UserError(f"{overrides[0]}: there is no config that it could change; give --config=FILE or --workdir=DIR")
     else:
-        return None, overrides
+        return None, overrides, []
     if "sweep" in given:  # the overrides are for the runs of the sweep, which have configs of their own
-        return None, overrides
-    return override(config, overrides), overrides
+        return None, overrides, []
+    notes: list[Notes] = []
+    return override(config, overrides, notes), overrides, notes
 
 
-def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
-    """Returns a config with overrides, given as written on the command line.
+def override(config: ConfigDict, overrides: Sequence[str], notes: list[Notes] | None = None) -> ConfigDict:
+    """Returns a config with overrides, given as written on the command line; for `notes` see `change`.
 
     Raises:
         UserError: a key does not apply, or a value has the wrong type or is out of range.
     """
-    given = dict(map(_split, overrides))
-    task, model = given.get("config.task.name", ""), given.get("config.model.name", "")
-    config = switch(config, task=task, model=model) if task or model else config.copy_and_resolve_references()
-    for name, value in given.items():
-        key = name.removeprefix("config.")
-        check_key(key, config)
-        if isinstance(config[key], tuple) and value.lstrip().startswith("{"):  # its keys would become the tuple
-            raise UserError(f"--{name}={value}: expected a tuple, such as {config[key]!r}")
-    values = flags.FlagValues()
-    before, sys.argv = sys.argv, ["config", *overrides]  # config_flags looks for the overrides there
-    try:
-        flag = config_flags.DEFINE_config_dict("config", config, flag_values=values)
-        values(sys.argv)
-    except (flags.Error, TypeError, ValueError) as error:
-        raise UserError(_explain(str(error), given, config)) from None
-    finally:
-        sys.argv = before
-    resolve(flag.value)
-    return flag.value
+    return change(config, dict(map(_change_of, overrides)), notes)
 
 
-def check_key(key: str, config: ConfigDict) -> None:
-    """Checks that a config has an option.
-
-    Raises:
-        UserError: it has not; the message names the nearest key, or the task or family that has the option.
-    """
-    if key in (known := keys(config)):
-        return
-    if inside := [other.removeprefix(f"{key}.") for other in known if other.startswith(f"{key}.")]:
-        raise UserError(f"{key} is a section of the config; set one of its keys: {', '.join(inside)}")
-    raise UserError(f"unknown config key {key}; {where_known(key, config) or nearest(key, known)}")
-
-
-def where_known(key: str, config: ConfigDict) -> str:
-    """Returns a text with the other families or tasks that have an option; "" if there are none."""
-    if others := families_with(key):
-        return f"it is an option of model.name {_either(others)}, not of {config.model.name}"
-    if others := tasks_with(key):
-        return f"it is an option of task.name {_either(others)}, not of {config.task.name}"
-    return ""
-
-
-def _either(names: Sequence[str]) -> str:
-    """Joins names: "a, b or c"."""
-    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+def _change_of(argument: str) -> tuple[str, Text]:
+    """Returns (key, value) of an override."""
+    name, value = _split(argument)
+    key = name.removeprefix("config.")
+    if not all(key.split(".")):
+        raise UserError(f"{argument}: expected a key and a value, such as --config.model.hidden_size=64")
+    if argument.lstrip("-").startswith("noconfig."):
+        return key, Text("false")
+    return key, Text(value) if "=" in argument else Bare("true")
 
 
 def overridden_keys(overrides: Iterable[str]) -> list[str]:
@@ -156,9 +120,9 @@ def _check_options(given: dict[str, Any]) -> None:
         raise UserError(f"--at_once={given['at_once']}: expected at least 1, or 0: as the engine does")
     if given.get("num_examples", 1) < 1:
         raise UserError(f"--num_examples={given['num_examples']}: expected at least 1")
-    for name, modes in MODES.items():
-        if given.get(name) and mode not in modes:
-            raise UserError(f"--mode={mode} takes no --{name}; it is for --mode={' or --mode='.join(modes)}")
+    for name in OF_MODES:
+        if given.get(name) and name not in MODES[mode].flags:
+            raise UserError(f"--mode={mode} takes no --{name}; it is for --mode={' or --mode='.join(modes_with(name))}")
     if mode == "compare":
         if not given.get("baseline"):
             raise UserError(
@@ -254,15 +218,6 @@ def _explain_flag(message: str, given: dict[str, str]) -> str:
     return " ".join(message.split())
 
 
-def _explain(message: str, given: dict[str, str], config: ConfigDict) -> str:
-    """Returns a one-line error for a wrong value of a config key."""
-    for name, value in given.items():
-        if message.startswith(f"flag --{name}={value}:"):
-            key = name.removeprefix("config.")
-            return f"--{name}={value}: expected {KINDS[schema_of(config)[key].kind]}, such as {config[key]!r}"
-    return " ".join(message.split())
-
-
 def load_config_file(spec: str) -> ConfigDict:
     """Loads a config.
 
@@ -270,26 +225,16 @@ def load_config_file(spec: str) -> ConfigDict:
         spec: path of a file, or name of a config in the package, such as "quickstart".
 
     Raises:
-        UserError: the file cannot be loaded, or its keys are not those of its task and family.
+        UserError: the file cannot be loaded, or has a key that its parts do not have.
     """
     path = find_config(spec)
     config = load_file(path, "get_config")
     if not isinstance(config, ConfigDict):
         raise UserError(f"{path}: get_config() gave a {type(config).__name__}; expected a ConfigDict")
-    names = [
-        config.get(section, {}).get("name") if isinstance(config.get(section, {}), ConfigDict) else None
-        for section in ("task", "model")
-    ]
-    if None in names:
-        raise UserError(f"{path}: there is no config key task.name or model.name; start from configs/base.py")
-    own, known = set(keys(config)), set(schema(*names))
-    if unknown := sorted(own - known):
-        raise UserError(
-            f"{path}: unknown config key {unknown[0]}; {where_known(unknown[0], config) or nearest(unknown[0], known)}"
-        )
-    if missing := sorted(known - own):
-        raise UserError(f"{path}: there is no config key {missing[0]}; start from configs/base.py, which has them all")
-    return config
+    try:
+        return change(config, {})
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def find_config(spec: str) -> pathlib.Path:
@@ -337,7 +282,12 @@ def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
         lines = str(error).replace("\\n", "\n").splitlines()
         nearest_key = lines[-1].strip("\"'") if lines and "Did you mean" in lines[-1] else ""
         reason = lines[0].split(" Other fields")[0].strip() if lines else ""
-        if isinstance(error, SystemExit):
+        if found := OF_PART.match(reason):
+            reason = (
+                f"{found[1]} holds a part, got {found[2]}; expected part(NAME), or sequence(NAME, ...) of several, of "
+                "attn_jax.cli.tree"
+            )
+        elif isinstance(error, SystemExit):
             reason = f"it ends the process, with {error.code!r}; expected a value from {function}()"
         elif isinstance(error, OSError) and error.strerror:
             reason = f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower()

@@ -1,47 +1,51 @@
-"""Reference of options, generated from their classes: --options for one config, docs/options.md for all.
+"""Reference of options, generated from the parts that have them: --options for one config, docs/options.md for all.
 
 python launch.py --config=configs/quickstart.py --options
 python -m attn_jax.cli.reference > docs/options.md
 """
 
+import itertools
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.options import RunOptions, schema_of
-from attn_jax.cli.unread import why_unread
-from attn_jax.evaluation.options import DecodeOptions, EvalOptions, PointDecodeOptions, PointEvalOptions
-from attn_jax.models.families import FAMILIES, family
-from attn_jax.options import Option, options_of
-from attn_jax.outputs import OutputLayerOptions
-from attn_jax.tasks import TASKS
-from attn_jax.training.options import OptimizerOptions, TokenTrainOptions
+from attn_jax.cli.options import RunOptions, decode_options, eval_options, schema_of
+from attn_jax.evaluation.options import (
+    DecodeOptions,
+    EvalOptions,
+    LanguageEvalOptions,
+    PointDecodeOptions,
+    PointEvalOptions,
+)
+from attn_jax.parts import Choice, Field, Option, Repeat, Section, fields_of
+
+# Classes of the sections whose class follows from choices.
+FOLLOWING = {
+    decode_options: (DecodeOptions, PointDecodeOptions),
+    eval_options: (EvalOptions, LanguageEvalOptions, PointEvalOptions),
+}
 
 INTRODUCTION = """# Options
 
-The options of a config are those of its task and of its family of models. Set one on the command line with
-`--config.KEY=VALUE`. `python launch.py --config=configs/X.py --options` prints the options of one config with their
-values, and lists the options that its other choices leave without effect.
+A config is a tree of parts. The key `name` of a slot chooses a part, and brings the options of that part; what is not
+chosen has no key. `--config.model.encoder=gru` is short for `--config.model.encoder.name=gru`. A sequence of slots has
+a `pattern` of names, and the options of each name under `parts`:
+`--config.model.attention.wrappers=top_keys --config.model.attention.wrappers.parts.top_keys.count=4`.
+`python launch.py --config=configs/X.py --options` prints the options of one config with their values.
 
-This page is generated: `python -m attn_jax.cli.reference > docs/options.md`.
+Each table below is a part, once, and each link a part that may be chosen. This page is generated:
+`python -m attn_jax.cli.reference > docs/options.md`.
 """
-UNREAD_WIDTH = 118
-OUTPUT = "model.output."
 
 
 def describe(config: ConfigDict) -> str:
     """Returns a text with every option of a config: key, value, meaning, range, and the default if it differs."""
     options, lines = schema_of(config), []
-    sections = dict.fromkeys(map(_section, options))
-    for section in sections:
+    for section in dict.fromkeys(map(_section, options)):
         inside = {key: option for key, option in options.items() if _section(key) == section}
-        unread = [key for key in inside if not key.endswith(".name") and why_unread(config, key)]
-        first = f"{section}.name"
-        read = sorted((key for key in inside if key not in unread), key=lambda key: key != first)
-        lines += [f"{section or 'run'}:", *_table(config, {key: inside[key] for key in read})]
-        lines += _wrapped("  nothing reads, with these choices: ", unread)
-        lines.append("")
+        lines += [f"{section or 'run'}:", *_lines(config, inside), ""]
     return "\n".join(lines).rstrip()
 
 
@@ -49,7 +53,7 @@ def _section(key: str) -> str:
     return key.partition(".")[0] if "." in key else ""
 
 
-def _table(config: ConfigDict, options: dict[str, Option]) -> list[str]:
+def _lines(config: ConfigDict, options: dict[str, Option]) -> list[str]:
     """Returns one line per option, in columns."""
     names = {key: f"  {key} = {config[key]!r}" for key in options}
     width = min(max(map(len, names.values()), default=0), 52)
@@ -62,51 +66,54 @@ def _table(config: ConfigDict, options: dict[str, Option]) -> list[str]:
 
 def about(option: Option) -> str:
     """Returns the meaning and the range of an option."""
-    readers = f"; for {', '.join(option.only[1])}" if option.only and option.only[0] == "name" else ""
-    return option.meaning + (f"; {option.range}" if option.range else "") + readers
-
-
-def _wrapped(beginning: str, keys: Iterable[str]) -> list[str]:
-    """Lists keys in lines of at most UNREAD_WIDTH characters."""
-    lines, line = [], beginning
-    for key in keys:
-        if len(line) + len(key) > UNREAD_WIDTH:
-            lines.append(line.rstrip())
-            line = "    "
-        line += f"{key}, "
-    return [*lines, line.rstrip(", ")] if line != beginning else []
+    return option.meaning + (f"; {option.range}" if option.range else "")
 
 
 def reference() -> str:
-    """Returns the page docs/options.md."""
-    tasks = {name: options_of(kind, "task.") for name, kind in TASKS.items()}
-    families = {name: options_of(family(name), "model.") for name in FAMILIES}
-    parts = [INTRODUCTION, *_page("Every run", options_of(RunOptions))]
-    for title, found, section in (("Task", tasks, "task"), ("Family", families, "model")):
-        for name, options in found.items():
-            own = {key: option for key, option in options.items() if not key.startswith(OUTPUT)}
-            parts += _page(f"{title} {name}", own, f"`{section}.name={name}`")
-    note = f"Of the families {', '.join(name for name, options in families.items() if f'{OUTPUT}name' in options)}."
-    parts += _page("Output layer", options_of(OutputLayerOptions, OUTPUT), note)
-    note = "A regression has no microbatches, choose_seed and label_smoothing; a memory network has no label_smoothing."
-    parts += _page("Training", options_of(TokenTrainOptions, "train."), note)
-    parts += _page("Optimizer", options_of(OptimizerOptions, "optimizer."))
-    parts += _page("Decoding", options_of(DecodeOptions, "decode."))
-    parts += _page("Predictions of a regression", options_of(PointDecodeOptions, "decode."))
-    note = "A task without sources, such as plain_text, has perplexity and accuracy as its metrics."
-    parts += _page("Measuring", options_of(EvalOptions, "eval."), note)
-    parts += _page("Measuring a regression", options_of(PointEvalOptions, "eval."))
-    return "\n".join(parts).rstrip() + "\n"
+    """Returns the page docs/options.md: the root, then each part that can be chosen, once."""
+    titles, waiting = {RunOptions: "Run"}, [RunOptions]
+    while waiting:
+        for field in fields_of(waiting.pop(0)).values():
+            for _, kind in parts_of(field):
+                if fields_of(kind) and kind not in titles:
+                    titles[kind] = _title(kind.__name__, titles.values())
+                    waiting.append(kind)
+    lines = [line for kind, title in titles.items() for line in _page(kind, title, titles)]
+    return "\n".join([INTRODUCTION, *lines]).rstrip() + "\n"
 
 
-def _page(title: str, options: dict[str, Option], note: str = "") -> list[str]:
-    """Returns the lines of a heading and a Markdown table of options."""
-    rows = [f"## {title}", "", *([note, ""] if note else []), "| key | default | meaning |", "|---|---|---|"]
-    for key, option in options.items():
-        if key not in ("task.name", "model.name"):
-            default = "as in model.attention" if option.default is None else f"`{option.default!r}`"
-            rows.append(f"| `{key}` | {default} | {_cell(about(option))} |")
+def parts_of(field: Field) -> Iterator[tuple[str, Any]]:
+    """Yields (name, part) for each part that a field may hold; the name is "" where there is none to choose."""
+    if isinstance(field, Choice | Repeat):
+        yield from ((name, field.table[name]) for name in field.table)
+    elif isinstance(field, Section):
+        yield from (("", kind) for kind in FOLLOWING.get(field.kind, (field.kind,)))
+
+
+def _title(name: str, taken: Iterable[str]) -> str:
+    """Returns a heading that no other part has: the name, with a number if it is taken."""
+    titles = (f"{name} {number}" if number > 1 else name for number in itertools.count(1))
+    return next(title for title in titles if title not in taken)
+
+
+def _page(kind: Any, title: str, titles: Mapping[Any, str]) -> list[str]:
+    """Returns the lines of a heading and a Markdown table of the options of a part."""
+    summary = (kind.__doc__ or "").strip().splitlines()[0].removeprefix("Options of ")
+    rows = [f"## {title}", "", summary[:1].upper() + summary[1:], "", "| key | default | meaning |", "|---|---|---|"]
+    for key, field in fields_of(kind).items():
+        where = f" (for {field.where.text})" if field.where is not None else ""
+        if isinstance(field, Option):
+            rows.append(f"| `{key}` | `{field.default!r}` | {_cell(about(field))}{where} |")
+            continue
+        parts = ", ".join(_link(name, titles.get(part, "")) for name, part in parts_of(field))
+        default = "" if isinstance(field, Section) else f"`{field.default!r}`"
+        meaning = f"{_cell(field.meaning)}{where}"
+        rows.append(f"| `{key}` | {default} | {': '.join(filter(None, (meaning, parts)))} |")
     return [*rows, ""]
+
+
+def _link(name: str, title: str) -> str:
+    return f"[{name or title}](#{title.lower().replace(' ', '-')})" if title else name
 
 
 def _cell(text: str) -> str:

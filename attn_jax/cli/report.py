@@ -15,15 +15,15 @@ from attn_jax.cli.options import schema_of
 from attn_jax.cli.results import read_result
 from attn_jax.cli.sentences import sentences_in
 from attn_jax.cli.sweep_folder import runs_of
+from attn_jax.cli.tree import flatten
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
-from attn_jax.evaluation.base import Evaluator, Predictor, Split
-from attn_jax.evaluation.collect import collector_of
+from attn_jax.evaluation.base import Evaluator, Split
+from attn_jax.evaluation.collect import Collector
 from attn_jax.evaluation.paired import changed_data
 from attn_jax.evaluation.report.page import render
 from attn_jax.evaluation.report.run import curves_of, examples_of, run_data
 from attn_jax.evaluation.report.sweep import sweep_data
-from attn_jax.options import flatten
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.files import check_links, is_finite, reason, text_checksum, write
 from attn_jax.training.progress import notice
@@ -46,7 +46,7 @@ def write_report(
     workdir: pathlib.Path,
     *,
     evaluator: Evaluator,
-    predictor: Predictor,
+    collector: Collector,
     params: Sequence[Params],
     split: Split,
     split_name: str,
@@ -64,10 +64,6 @@ def write_report(
     path, sources = workdir / "result.json", sources_of(workdir)
     result = read_result(path) if path.exists() else {"metrics": {}, "seeds": []}
     metrics = workdir / "metrics.jsonl"
-    try:
-        collector = collector_of(predictor)
-    except ValueError as error:
-        raise UserError(f"{workdir}: {error}") from None
     some = first(split, count)
     notice(f"{'report':<14}the attention in {len(some)} examples of {split_name} ...")
     names = ["ensemble"] if together else [str(seed) for seed in seeds_of(config)]

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from attn_jax.cli.build import Setup
 from attn_jax.cli.checks import best_metric
-from attn_jax.cli.options import resolve
+from attn_jax.cli.options import RunOptions
 from attn_jax.cli.start import Source
 from attn_jax.cli.workdir import plain
 from attn_jax.errors import UserError
@@ -26,7 +26,7 @@ from attn_jax.tasks.streaming import StreamedBatches
 from attn_jax.training.checkpoints import Checkpoints
 from attn_jax.training.loop import CallbackResult, Meter
 from attn_jax.training.metrics_writer import MetricsWriter
-from attn_jax.training.optimizers import SCHEDULES, SinceBest, halve, plateau_scale
+from attn_jax.training.optimizers import SinceBest, halve, plateau_scale
 from attn_jax.training.parallel import Parallel
 from attn_jax.training.progress import Progress, notice
 from attn_jax.types import Params, PyTree
@@ -54,6 +54,7 @@ class Run:
     """A training run: its objects, and the numbers that the host stores between steps."""
 
     config: ConfigDict
+    options: RunOptions
     workdir: pathlib.Path
     setup: Setup
     task: Task | PointsTask
@@ -64,11 +65,11 @@ class Run:
     seeds: tuple[int, ...]
     num_steps: int
     lock: TextIO | None  # lock of the work directory; None in all processes but the first
-    source: Source | None = None  # the run that a new run starts from, train.start_from
+    source: Source | None = None  # the run that a new run starts from, train.start.workdir
 
     def __post_init__(self):
         self.seconds, self.started = 0.0, None
-        self.schedule = resolve(self.config).optimizer.build_schedule(self.num_steps)
+        self.schedule = self.options.optimizer.build_schedule(self.num_steps)
         self.begin_again()
         self.data = data_checksums(self.workdir)
         self.splits = self.task.checksums()
@@ -191,9 +192,9 @@ class Callbacks:
         notice(f"{'valid':<14}step {step}  {means}")
         run.best.update(results[name]["mean"])
         asked = CallbackResult()
-        if SCHEDULES[config.optimizer.schedule].halves_on_plateau:
+        if patience := run.options.optimizer.schedule.patience:
             run.plateau.update(values["loss"])
-            spent = run.plateau.spent(config.optimizer.plateau_patience)
+            spent = run.plateau.spent(patience)
             if np.any(spent):
                 copy = copy.replace(opt_state=halve(copy.opt_state, spent))
                 run.scale = plateau_scale(copy.opt_state)

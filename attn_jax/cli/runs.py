@@ -11,7 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from attn_jax.cli.build import Setup, build_setup, build_task
-from attn_jax.cli.checks import best_metric, check, check_num_samples, seeds_of
+from attn_jax.cli.checks import best_metric, check, check_num_samples, seeds_of, start_of
 from attn_jax.cli.locks import claim
 from attn_jax.cli.options import resolve
 from attn_jax.cli.results import remove_results
@@ -22,7 +22,7 @@ from attn_jax.cli.workdir import check_checkpoint, holds, load_config, save_conf
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator
 from attn_jax.models.base import RowLoss
-from attn_jax.tasks import PointsTask, Task, task_class
+from attn_jax.tasks import PointsTask, Task
 from attn_jax.tasks.data_files import has_checksums
 from attn_jax.tasks.files import check_links, checksum
 from attn_jax.training import model_size
@@ -38,9 +38,9 @@ from attn_jax.training.loop import (
     stop_on_signals,
 )
 from attn_jax.training.metrics_writer import MetricsWriter
-from attn_jax.training.optimizers import plateau_scale
+from attn_jax.training.optimizers import check_groups, plateau_scale
 from attn_jax.training.options import ON_NAN
-from attn_jax.training.parallel import choose, group_size, part_size
+from attn_jax.training.parallel import group_size, part_size
 from attn_jax.training.progress import Progress, notice
 from attn_jax.training.pytrees import to_numpy
 from attn_jax.types import Params, PyTree
@@ -78,32 +78,32 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         UserError: the config or the data is wrong, or the work directory belongs to another run or is in use.
     """
     options = check(config)
-    seeds = options.run.all_seeds
+    seeds = options.all_seeds
     first = jax.process_index() == 0
     # Before the data, which may take long: whether anything can be written there.
     with claim(workdir) if first else contextlib.nullcontext() as locked:
-        stored = options.task.task_class.load(workdir) if holds(workdir, config) else None
+        stored = options.kind.load(workdir) if holds(workdir, config) else None
         if stored is not None:
             with open_checkpoints(config, workdir, read_only=True) as checkpoints:
                 checkpoints.newest()  # a UserError if it is of other files
         source = None
-        if stored is None and options.train.start_from:
-            source = read_source(options.train.start_from, seeds)
+        if stored is None and (path := start_of(options).workdir):
+            source = read_source(path, seeds)
         task = build_task(config, stored)
         check_processes(task)
-        if options.model.reads_stories and options.model.learns_from_facts:
+        if options.model.learns_from_facts:
             check_facts(task, options.model.learns_from_facts)
         if source is not None:
             check_tokens(source, config, task.kept)
         setup = build_setup(config, task.kept)
-        strategy = choose(config.parallel)
+        strategy = options.parallel.strategy
         devices = len(jax.devices()) if strategy.across_devices else 1
         batches = task.batches(**setup.batch_options, seeds=seeds, row_multiple=devices)
-        check_num_samples(config, batches.longest, cells=setup.cells)
+        check_num_samples(options, batches.longest, cells=setup.cells)
         if options.train.microbatches > 1:
             for rows, *_ in batches.shapes:
                 check_rows(rows // devices, options.train.microbatches)
-        num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
+        num_steps = options.train.steps(batches.steps_per_epoch)
         tx = options.optimizer.build(num_steps)
         lazy = options.train.lazy_rows
         if lazy:
@@ -115,7 +115,7 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
             microbatches=options.train.microbatches,
             by_rows=lazy,
         )
-        groups = {"replicas": config.replicas} if strategy.divides_state else {}
+        groups = {"replicas": options.parallel.replicas} if strategy.divides_state else {}
         parallel = strategy.make(lambda axis_name: make_step(axis_name=axis_name), seeds=len(seeds) > 1, **groups)
         checkpoints = open_checkpoints(config, workdir)  # nothing is removed where this cannot be
         if first:
@@ -126,6 +126,7 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
             save_config(workdir, config)
         return Run(
             config=config,
+            options=options,
             workdir=workdir,
             setup=setup,
             task=task,
@@ -148,10 +149,10 @@ def read_source(path: str, seeds: tuple[int, ...]) -> Source:
     """
     folder = pathlib.Path(path)
     if not folder.is_dir():
-        raise UserError(f"train.start_from {path}: there is no such folder; expected the work directory of a run")
+        raise UserError(f"train.start.workdir {path}: there is no such folder; expected the work directory of a run")
     try:
         config = load_config(folder)
-        if not task_class(config.task.name).of_pairs:
+        if not resolve(config).task.of_pairs:
             raise UserError(
                 f"{path} has a regression of task.name {config.task.name}; expected a run with vocabularies"
             )
@@ -162,7 +163,7 @@ def read_source(path: str, seeds: tuple[int, ...]) -> Source:
                 raise UserError(f"{path} has no checkpoint yet; train it first")
             params, used = final_params(config, checkpoints, build_setup(config, vocabularies))
     except UserError as error:
-        raise UserError(f"train.start_from: {error}") from error
+        raise UserError(f"train.start.workdir: {error}") from error
     return Source(path, config, vocabularies, [jax.tree.map(to_numpy, one) for one in params], used)
 
 
@@ -252,9 +253,9 @@ def _rewind(run: Run, error: Diverged) -> None:
 def _train(run: Run, should_stop: Callable[[int], int]) -> FitResult:
     """Trains from the newest checkpoint, or from the beginning, without the batches that are to be left out.
 
-    The beginning is random, or the parameters of another run, train.start_from, with a new state of the optimizer.
+    The beginning is random, or the parameters of another run, train.start run, with a new state of the optimizer.
     """
-    config, model, several = run.config, run.setup.model, len(run.seeds) > 1
+    model, several = run.setup.model, len(run.seeds) > 1
 
     def create(rng: jax.Array) -> TrainState:
         init_rng, train_rng = jax.random.split(rng)
@@ -273,14 +274,15 @@ def _train(run: Run, should_stop: Callable[[int], int]) -> FitResult:
         if run.finished:
             return FitResult(run.parallel.put_state(state), start, Reason.FINISHED_BEFORE)
     check_size(run, shapes, example)
+    check_groups(run.options.optimizer.groups, jax.eval_shape(create, rngs[0]).params)
     begins = restored is None and run.source is not None
     if begins:
         notice(announcement(run.source, jax.eval_shape(create, rngs[0]).params))
         run.splits["start_from"] = run.source.checksum
-    vectors = {} if restored is not None else vectors_of(config, run.task.kept)
+    vectors = {} if restored is not None else vectors_of(run.options, run.task.kept)
     for side, found in vectors.items():
         run.splits[f"{side}_vectors"] = checksum(found.rows)
-        notice(f"{'word vectors':<14}{found} of the {side} from {config.train[f'{side}_vectors']}")
+        notice(f"{'word vectors':<14}{found} of the {side} from {start_of(run.options).vectors[side]}")
     if vectors:  # do they fit? before anything is compiled
         jax.eval_shape(lambda rng: with_vectors(create(rng).params, vectors), rngs[0])
     if start:
@@ -333,14 +335,14 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
     Raises:
         UserError: the model cannot fit into memory.
     """
-    options, strategy = resolve(run.config), choose(run.config.parallel)
+    options, strategy = run.options, run.options.parallel.strategy
     devices = jax.device_count() if strategy.across_devices else 1
-    parts = group_size(devices, run.config.replicas) if strategy.divides_state else 1
+    parts = group_size(devices, options.parallel.replicas) if strategy.divides_state else 1
     logits = 0
     if "target_out" in batch:  # else it predicts no words
         positions = batch["target_out"].size // options.train.microbatches // devices
-        output, vocab_size = getattr(options.model, "output", None), len(run.task.target_vocabulary)
-        width = vocab_size if output is None else output.chosen.stored_logits(vocab_size)
+        output, vocab_size = options.model.output, len(run.task.target_vocabulary)
+        width = vocab_size if output is None else output.stored_logits(vocab_size)
         logits = positions * width * jnp.dtype(run.config.dtype).itemsize
     several = len(run.seeds) > 1
     size = model_size.measure(

@@ -14,8 +14,9 @@ from attn_jax.cli import build, runs
 from attn_jax.cli.checks import check_ensemble, seeds_of
 from attn_jax.cli.inputs import Files
 from attn_jax.cli.lines import label
-from attn_jax.cli.options import resolve
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.start import difference_of
+from attn_jax.cli.tree import flatten
 from attn_jax.cli.workdir import check_cut, check_model, load_config, plain
 from attn_jax.errors import UserError, lookup
 from attn_jax.evaluation.base import Evaluator, Predictor, Split
@@ -24,7 +25,7 @@ from attn_jax.evaluation.provenance import provenance
 from attn_jax.models.base import Model
 from attn_jax.models.ensemble import MixedEnsemble, ensemble_of, stacked
 from attn_jax.models.kernel_regression.model import KernelRegression
-from attn_jax.tasks import Pairs, PointsTask, Task, task_class
+from attn_jax.tasks import Pairs, PointsTask, Task
 from attn_jax.tasks.files import check_links, load_json, short, text_checksum
 from attn_jax.training.model_size import num_parameters
 from attn_jax.training.progress import notice
@@ -101,15 +102,15 @@ def quiet() -> Iterator[None]:
 
 def kept_of(config: ConfigDict, workdir: pathlib.Path) -> Any:
     """Reads the data files of a work directory, see Task.kept, as the options of the task in a config change them."""
-    kept = task_class(config.task.name).load(workdir)
     options = resolve(config)
-    return options.task.renewed(kept, data_dir=options.run.data_dir)
+    kept = options.kind.load(workdir)
+    return options.task.renewed(kept, data_dir=options.data_dir)
 
 
 def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any, workdir: pathlib.Path) -> Snapshot:
-    """Returns the ensemble of the seeds with decode.ensemble, and of other runs with decode.runs; else the snapshot."""
+    """Returns the ensemble of the seeds or of several runs with decode.ensemble; else the snapshot."""
     options = resolve(config)
-    paths, every_seed = options.decode.runs, options.decode.ensemble
+    paths, every_seed = options.decode.ensemble.workdirs, options.decode.ensemble.every_seed
     if not paths and not every_seed:
         return snapshot
     check_ensemble(options)
@@ -133,23 +134,23 @@ def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any, workdir: pathli
 
 
 def other_run(path: str, config: ConfigDict, kept: Any, workdir: pathlib.Path) -> Snapshot:
-    """Restores a run of decode.runs, with the decoding of this run.
+    """Restores a run of decode.ensemble.workdirs, with the decoding of this run.
 
     Raises:
         UserError: it is no run with a checkpoint, or has other vocabularies.
     """
     other = check_other_run(path, config, kept, workdir)
-    with other.unlocked():
-        other.decode = config.decode.copy_and_resolve_references()
-        other.decode.runs, other.decode.ensemble = (), False
+    decoding = {key: value for key, value in flatten(config).items() if key.startswith("decode.")}
+    alone = {key: value for key, value in decoding.items() if not key.startswith("decode.ensemble.")}
+    other = change(other, alone | {"decode.ensemble": "none"})
     try:
         return restore(other, pathlib.Path(path))
     except UserError as error:
-        raise UserError(f"decode.runs {path}: {error}") from error
+        raise UserError(f"decode.ensemble.workdirs {path}: {error}") from error
 
 
 def check_other_run(path: str, config: ConfigDict, kept: Any, workdir: pathlib.Path) -> ConfigDict:
-    """Checks that a run of decode.runs is another one, with the task and the vocabularies of this run.
+    """Checks that a run of decode.ensemble.workdirs is another one, with the task and the vocabularies of this run.
 
     Returns its config.
 
@@ -161,11 +162,10 @@ def check_other_run(path: str, config: ConfigDict, kept: Any, workdir: pathlib.P
         if folder.resolve() == workdir.resolve():
             raise UserError("it is the run itself, which is part of the ensemble already; leave it out")
         other = load_config(folder)
-        kind = task_class(config.task.name)
-        if task_class(other.task.name) is not kind or resolve(other).model.reads_stories:
-            raise UserError(f"it is of task.name {other.task.name}; expected one like {config.task.name}")
         options = resolve(config)
-        renewed = options.task.renewed(kind.load(folder), data_dir=options.run.data_dir)
+        if resolve(other).kind is not options.kind:
+            raise UserError(f"it is of task.name {other.task.name}; expected one like {config.task.name}")
+        renewed = options.task.renewed(options.kind.load(folder), data_dir=options.data_dir)
         for what, there, here in zip(("source", "target"), renewed, kept, strict=True):
             if difference := difference_of(there.to_json(), here.to_json()):
                 raise UserError(
@@ -174,7 +174,7 @@ def check_other_run(path: str, config: ConfigDict, kept: Any, workdir: pathlib.P
                 )
         return other
     except UserError as error:
-        raise UserError(f"decode.runs {path}: {error}") from error
+        raise UserError(f"decode.ensemble.workdirs {path}: {error}") from error
 
 
 def split_of(config: ConfigDict, workdir: pathlib.Path, files: Files, snapshot: Snapshot) -> tuple[str, Split]:
@@ -186,7 +186,7 @@ def split_of(config: ConfigDict, workdir: pathlib.Path, files: Files, snapshot: 
     """
     if files.split and (given := files.source or files.target):
         raise UserError(f"--split={files.split} and --{'source' if files.source else 'target'}={given}: expected one")
-    of_pairs = task_class(config.task.name).of_pairs
+    of_pairs = resolve(config).task.of_pairs
     if of_pairs and files.target and not files.source:
         raise UserError(f"--target={files.target} has no --source; a file of the task's own form is named by --source")
     if of_pairs and files.source and not files.target:

@@ -1,4 +1,4 @@
-"""The start of a run from the trained parameters of another run, train.start_from.
+"""The start of a run from the trained parameters of another run, train.start.
 
 An array is taken where the other run has one of the same path, shape and type; the others keep their own initial
 values. A row of an embedding or of an output layer is a token, and arrays of equal shape could be of different tokens,
@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from attn_jax.cli.build import output_of
 from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
 from attn_jax.tasks.files import checksum, text_checksum
@@ -92,7 +91,7 @@ def announcement(source: Source, target: PyTree) -> str:
     found = match(target, source.params[0])
     total, rest = len(flatten(target)), f"; {found}" if str(found) else ""
     if not found.taken:
-        raise UserError(f"train.start_from {source.path}: none of the {total} parameter arrays is there{rest}")
+        raise UserError(f"train.start.workdir {source.path}: none of the {total} parameter arrays is there{rest}")
     where = f"the {source.used} of {source.path}"
     return f"{'start_from':<14}{len(found.taken)} of {total} parameter arrays taken from {where}{rest}"
 
@@ -116,22 +115,22 @@ def check_tokens(source: Source, config: ConfigDict, vocabularies: tuple[Vocabul
     for what, there, here in zip(("source", "target"), source.vocabularies, vocabularies, strict=True):
         if difference := difference_of(there.to_json(), here.to_json()):
             raise UserError(
-                f"train.start_from {source.path}: its {what} vocabulary is another one: {difference}; expected equal "
-                "vocabularies, since each token has a row of its own"
+                f"train.start.workdir {source.path}: its {what} vocabulary is another one: {difference}; expected "
+                "equal vocabularies, since each token has a row of its own"
             )
-    there, here = (output_of(resolve(each)) for each in (source.config, config))
+    there, here = (resolve(each).model.output for each in (source.config, config))
     if type(there) is not type(here) or here is None or not here.needs_counts:
         return
     for field in dataclasses.fields(here):
         name, before, now = field.name, getattr(there, field.name), getattr(here, field.name)
         if name != "frequencies" and before != now:  # a file, whose counts are compared
             raise UserError(
-                f"train.start_from {source.path}: model.output.{name} is {before!r} there and {now!r} here; expected "
-                "the same, since the rows of this output layer are ordered by it"
+                f"train.start.workdir {source.path}: model.output.{name} is {before!r} there and {now!r} here; "
+                "expected the same, since the rows of this output layer are ordered by it"
             )
     if not np.array_equal(source.vocabularies[1].counts, vocabularies[1].counts):
         raise UserError(
-            f"train.start_from {source.path}: the counts of its target words are others; expected the same, since "
+            f"train.start.workdir {source.path}: the counts of its target words are others; expected the same, since "
             f"model.output.name {config.model.output.name} orders the words by them"
         )
 

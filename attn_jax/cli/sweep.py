@@ -21,12 +21,12 @@ from attn_jax.cli.engines.base import Engine, Task
 from attn_jax.cli.engines.local import Local
 from attn_jax.cli.live import Live
 from attn_jax.cli.locks import lock
+from attn_jax.cli.options import resolve
 from attn_jax.cli.overrides import load_config_file, load_file, overridden_keys, override
 from attn_jax.cli.processes import run_all
 from attn_jax.cli.results import read_finished, read_result
 from attn_jax.cli.sentences import sentences_in
 from attn_jax.cli.sweep_folder import save_order
-from attn_jax.cli.unread import check_read
 from attn_jax.cli.workdir import check_result, holds
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.paired import changed_data
@@ -137,7 +137,7 @@ def check_jobs(todo: list[Job], common: list[str]) -> None:
     """Checks the configs and overrides of all jobs.
 
     Raises:
-        UserError: an unknown key, a value of the wrong type, or an option that nothing reads; with the name of the job.
+        UserError: an unknown key, or a value of the wrong type or out of range; with the name of the job.
     """
     for job in todo:
         own = overrides_of(job)
@@ -145,8 +145,7 @@ def check_jobs(todo: list[Job], common: list[str]) -> None:
         try:
             if both:
                 raise UserError(f"--config.{both[0]} is set by the sweep itself; leave it out, or change the file")
-            config = override(load_config_file(job.config), [*common, *own])
-            check_read(config, overridden_keys([*common, *own]))
+            resolve(override(load_config_file(job.config), [*common, *own]))
         except UserError as error:
             raise UserError(f"{job.name}: {error}; nothing was run") from error
 

@@ -1,13 +1,13 @@
-"""Word vectors trained elsewhere as the first values of embeddings: train.source_vectors and train.target_vectors."""
+"""Word vectors trained elsewhere as the first values of embeddings: train.start vectors."""
 
 import pathlib
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
 
-from attn_jax.cli.options import resolve
+from attn_jax.cli.checks import start_of
+from attn_jax.cli.options import RunOptions
 from attn_jax.errors import UserError
 from attn_jax.tasks.word_vectors import WordVectors, read_vectors
 from attn_jax.training.pytrees import flatten
@@ -17,24 +17,23 @@ TABLES = {"source": {"source_embedding", "embedding", "words"}, "target": {"targ
 SCALED = "table"  # in the path of an embedding that is multiplied by sqrt(d), see layers/embedding.py
 
 
-def vectors_of(config: ConfigDict, kept: Any) -> dict[str, WordVectors]:
-    """Reads the files that a config names, by side; `kept` of a task of texts is its two vocabularies.
+def vectors_of(options: RunOptions, kept: Any) -> dict[str, WordVectors]:
+    """Reads the files that the options of a run name, by side; `kept` of a task of texts is its two vocabularies.
 
     Raises:
         UserError: see `read_vectors`.
     """
-    run, _, _, train, *_ = resolve(config)
-    names = {"source": train.source_vectors, "target": train.target_vectors}
-    if not any(names.values()):
+    names = start_of(options).vectors
+    if not names:
         return {}
     found = {}
-    for (side, name), vocabulary in zip(names.items(), kept, strict=True):
-        if name:
+    for side, vocabulary in zip(("source", "target"), kept, strict=True):
+        if name := names.get(side):
             tokens = list(vocabulary.tokens(range(len(vocabulary))))
             try:
-                found[side] = read_vectors(pathlib.Path(run.data_dir) / name, tokens)
+                found[side] = read_vectors(pathlib.Path(options.data_dir) / name, tokens)
             except UserError as error:
-                raise UserError(f"train.{side}_vectors: {error}") from None
+                raise UserError(f"train.start.{side}: {error}") from None
     return found
 
 
@@ -49,14 +48,14 @@ def with_vectors(params: Params, vectors: dict[str, WordVectors]) -> Params:
         paths = [path for path in arrays if path[-1] == "embedding" and TABLES[side] & set(path[:-1])]
         if not paths:
             raise UserError(
-                f"train.{side}_vectors: this model has no embedding of {side} tokens of its own; it has "
+                f"train.start.{side}: this model has no embedding of {side} tokens of its own; it has "
                 f"{', '.join(sorted({path[0] for path in arrays}))}"
             )
         for path in paths:
             size, width = arrays[path].shape
             if rows.shape != (size, width):
                 raise UserError(
-                    f"train.{side}_vectors: the file has vectors of {rows.shape[1]} numbers, and the embedding has "
+                    f"train.start.{side}: the file has vectors of {rows.shape[1]} numbers, and the embedding has "
                     f"{width}; expected model.embedding_size {rows.shape[1]} (model.hidden_size in a Transformer)"
                 )
             scale = width**-0.5 if SCALED in path else 1.0

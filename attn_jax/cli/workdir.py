@@ -10,21 +10,18 @@ import json
 import math
 import pathlib
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.options import change, default_config, is_known, schema, schema_of
+from attn_jax.cli.options import RunOptions, schema_of
+from attn_jax.cli.tree import flatten, resolve_tree
 from attn_jax.errors import UserError
-from attn_jax.models.families import FAMILIES
-from attn_jax.options import Option, flatten
-from attn_jax.tasks import TASKS
+from attn_jax.parts import Option
 from attn_jax.tasks.data_files import data_checksum
 from attn_jax.tasks.files import (
     check_links,
-    is_text,
     load_checked,
     save_checked,
     short,
@@ -32,9 +29,9 @@ from attn_jax.tasks.files import (
 from attn_jax.training.progress import notice
 from attn_jax.version import VERSION
 
-KEY, OLDEST = "version", (0, 2)  # of config.json; first version whose runs open
+KEY = "version"  # of config.json
+OLDEST = (0, 2, 0, 1)  # first version whose runs open: 0.2.0.dev1
 SECTIONS = ("task", "model", "train", "optimizer", "decode", "eval")  # of config.json, in every version
-KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a list", str: "a text"}
 LENGTHS = ("train.num_steps", "train.num_epochs")  # of the training
 
 
@@ -55,12 +52,11 @@ def load_config(workdir: pathlib.Path) -> ConfigDict:
         UserError: config.json is missing, damaged, changed or a link, or a value has the wrong type.
     """
     check_links(workdir)
-    stored, _ = _stored_config(workdir)
-    return change(default_config(stored["task.name"], stored["model.name"]), stored)
+    return _stored_config(workdir)[0]
 
 
-def _stored_config(workdir: pathlib.Path) -> tuple[dict[str, Any], list[str]]:
-    """Reads config.json; returns (options by key, unknown keys)."""
+def _stored_config(workdir: pathlib.Path) -> tuple[ConfigDict, list[str]]:
+    """Reads config.json; returns (config, unknown keys)."""
     path = workdir / "config.json"
     stored, _ = load_checked(path)
     version = stored.pop(KEY, "0.1")
@@ -71,77 +67,36 @@ def _stored_config(workdir: pathlib.Path) -> tuple[dict[str, Any], list[str]]:
         )
     if missing := [section for section in SECTIONS if section not in stored]:
         raise UserError(f"cannot read {path}: it has no section {missing[0]!r}; expected the config of a run")
-    for section in SECTIONS:
-        if not isinstance(stored[section], dict):
-            raise UserError(f"cannot read {path}: {section} is {short(stored[section])}; expected a section of options")
-    for section, table in (("task", TASKS), ("model", FAMILIES)):
-        name = stored[section].get("name")
-        if not isinstance(name, str) or name not in table:
-            raise UserError(f"cannot read {path}: {section}.name is {short(name)}; expected one of {', '.join(table)}")
-    return known_options(stored, f"cannot read {path}: ")
+    return stored_tree(stored, f"cannot read {path}: ")
 
 
-def known_options(stored: dict[str, Any], where: str = "") -> tuple[dict[str, Any], list[str]]:
-    """Separates the options of a stored config from unknown keys.
+def stored_tree(stored: dict[str, Any], where: str = "") -> tuple[ConfigDict, list[str]]:
+    """Completes a stored config.
 
     Args:
         stored: content of config.json.
         where: beginning of messages.
 
     Returns:
-        (options of its task and family, by key; keys that no task and no family has).
+        (config, keys that no part has).
 
     Raises:
-        UserError: a value has the wrong type, or is a section.
+        UserError: a value has the wrong type, or a name is unknown.
     """
-    options, flat, others = schema_of(stored), {}, []
-    for key, value in _leaves(stored, options):
-        if key in options:
-            if not _fits(value, options[key]):
-                raise UserError(f"{where}{key} is {short(value)}; expected {KINDS[options[key].kind]}")
-            flat[key] = _tuples(value)
-        elif any(option.startswith(f"{key}.") for option in options):
-            raise UserError(f"{where}{key} is {short(value)}; expected a section of options")
-        elif key != KEY:
-            others.append(key)
-    return flat, [key for key in others if not is_known(key)]
+    try:
+        config, notes = resolve_tree(RunOptions, stored, lenient=True)
+    except UserError as error:
+        raise UserError(f"{where}{error}") from error
+    return config, [key for key in notes.unknown if key != KEY]
 
 
 def opens(version: Any) -> bool:
     """Tells whether a run of this version can be opened: the parameters of earlier ones have other places."""
-    found = re.match(r"(\d+)\.(\d+)", version) if isinstance(version, str) else None
-    return found is not None and tuple(map(int, found.groups())) >= OLDEST
-
-
-def _leaves(stored: dict[str, Any], options: Mapping[str, Option], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields (key, value) for all stored values; a dict under the key of an option counts as a value."""
-    for name, value in stored.items():
-        if isinstance(value, dict) and prefix + name not in options:
-            yield from _leaves(value, options, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
-
-
-def _fits(value: Any, option: Option) -> bool:
-    """Returns whether a JSON value has the type of an option."""
-    if value is None:
-        return option.default is None
-    if option.kind is float:
-        return type(value) is float or (type(value) is int and abs(value) <= sys.float_info.max)
-    if option.kind is tuple:
-        return type(value) is list and all(map(_is_part, value))
-    return is_text(value) if option.kind is str else type(value) is option.kind
-
-
-def _is_part(value: Any) -> bool:
-    """Returns whether a JSON value can be part of a tuple."""
-    if type(value) is list:
-        return all(map(_is_part, value))
-    return type(value) in (bool, int, float) or is_text(value)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.dev(\d+))?", version) if isinstance(version, str) else None
+    if found is None:
+        return False
+    major, minor, patch, dev = found.groups()
+    return (int(major), int(minor), int(patch or 0), math.inf if dev is None else int(dev)) >= OLDEST
 
 
 def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
@@ -162,7 +117,7 @@ def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
             "choose another --workdir"
         )
     stored, unknown = _stored_config(workdir)
-    if different := _difference(stored, flatten(config), schema_of(config)):
+    if different := _difference(stored, config):
         raise other(workdir, *different)
     if unknown:
         notice(f"{'config':<14}{', '.join(unknown[:3])} of {path}: there is no such option any more; left out")
@@ -176,7 +131,7 @@ def check_model(workdir: pathlib.Path, config: ConfigDict) -> None:
         UserError: an option of the model or a seed differs.
     """
     stored, _ = _stored_config(workdir)
-    if different := _difference(stored, flatten(config), schema_of(config), ("model.", "seed")):
+    if different := _difference(stored, config, ("model.", "seed")):
         raise other(workdir, *different)
 
 
@@ -187,14 +142,14 @@ def check_result(workdir: pathlib.Path, config: ConfigDict) -> None:
         UserError: an option differs that changes a number of its result.
     """
     stored, _ = _stored_config(workdir)
-    if different := _difference(stored, flatten(config), schema_of(config), affects=("training", "results")):
+    if different := _difference(stored, config, affects=("training", "results")):
         raise other(workdir, *different)
 
 
 def measured_otherwise(workdir: pathlib.Path, config: ConfigDict) -> tuple[str, Any, Any] | None:
     """Returns (key, value of the finished run, value now) of a different option of decoding or metrics, else None."""
     stored, _ = _stored_config(workdir)
-    return _difference(stored, flatten(config), schema_of(config), ("decode.", "eval."), ("results",))
+    return _difference(stored, config, ("decode.", "eval.", "task."), ("results",))
 
 
 def check_cut(workdir: pathlib.Path, config: ConfigDict, names: Sequence[str]) -> None:
@@ -210,7 +165,7 @@ def check_cut(workdir: pathlib.Path, config: ConfigDict, names: Sequence[str]) -
     """
     stored, _ = _stored_config(workdir)
     keys = tuple(f"task.{name}" for name in names)
-    if different := _difference(stored, flatten(config), schema_of(config), keys):
+    if different := _difference(stored, config, keys):
         key, before, now = different
         raise UserError(
             f"{key} is {before!r} in the training and {now!r} here, which holds out other examples, some of which the "
@@ -231,8 +186,7 @@ def check_checkpoint(workdir: pathlib.Path, step: int, config: dict, sums: dict[
         UserError: a file has changed.
     """
     stored, _ = _stored_config(workdir)
-    trained = {key: _tuples(value) for key, value in known_options(config)[0].items()}
-    if different := _difference(stored, trained, schema(stored["task.name"], stored["model.name"])):
+    if different := _difference(stored, stored_tree(config)[0]):
         key, here, there = different
         raise UserError(
             f"{workdir / 'config.json'} is not that of the run: {key} is {short(here)}, but {short(there)} in "
@@ -247,20 +201,25 @@ def check_checkpoint(workdir: pathlib.Path, step: int, config: dict, sums: dict[
 
 
 def _difference(
-    before: dict[str, Any],
-    now: dict[str, Any],
-    options: dict[str, Option],
+    before: ConfigDict,
+    now: ConfigDict,
     only: tuple[str, ...] = ("",),
     affects: tuple[str, ...] = ("training",),
 ) -> tuple[str, Any, Any] | None:
     """Returns (key, value before, value now) of the first different option that affects so much, else None.
 
-    Missing options take their defaults.
+    Names come first, outermost first, since the other keys follow from them.
     """
-    names = ("task.name", "model.name")
-    for key in (*names, *sorted(options.keys() - set(names))):
+    options: dict[str, Option] = schema_of(before) | schema_of(now)
+    values = flatten(before), flatten(now)
+
+    def rank(key: str) -> tuple[bool, int, str]:
+        named = key.endswith((".name", ".pattern"))
+        return not named, key.count(".") if named else 0, key
+
+    for key in sorted(options, key=rank):
         option = options[key]
-        a, b = (_plain(values.get(key, option.default)) for values in (before, now))
+        a, b = (_plain(of.get(key, option.default)) for of in values)
         both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
         if key.startswith(only) and option.affects in affects and a != b and not both_nan:
             return key, a, b
@@ -275,7 +234,8 @@ def _plain(value: Any) -> Any:
 def other(workdir: pathlib.Path, key: str, before: Any, now: Any) -> UserError:
     """Returns the error for a work directory of another config."""
     # More steps are another run, since the schedule of the learning rate ends with the last one.
-    longer = f" (--config.train.start_from={workdir} begins with its parameters)" if key in LENGTHS else ""
+    begin = f"--config.train.start=run --config.train.start.workdir={workdir}"
+    longer = f" ({begin} begins with its parameters)" if key in LENGTHS else ""
     return UserError(
         f"{workdir} holds the run of another config: {key} is {before!r} there and {now!r} here; choose another "
         f"--workdir{longer}, or leave it as it was"

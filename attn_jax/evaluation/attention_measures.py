@@ -1,6 +1,6 @@
 """Measures of attention for each place, layer, head and hop of a model: means over the examples of a split.
 
-    measure_attention(predictor, [params of a seed, ...], split) -> [Row(place, axes, {"entropy": [...], ...})]
+    measure_attention(collector, [params of a seed, ...], split) -> [Row(place, axes, {"entropy": [...], ...})]
 
 The weights are those of the teacher-forced pass, from attn_jax.evaluation.collect; the measures are those of
 attn_jax.evaluation.analysis. What a model or a split does not have is left out of the rows.
@@ -17,8 +17,8 @@ import numpy as np
 from attn_jax.evaluation import analysis
 from attn_jax.evaluation.analysis import Alignment
 from attn_jax.evaluation.attended import PLACES
-from attn_jax.evaluation.base import Predictor, Split
-from attn_jax.evaluation.collect import Map, StoryCollector, TextCollector, collector_of
+from attn_jax.evaluation.base import Split
+from attn_jax.evaluation.collect import Collector, Map, StoryCollector, TextCollector
 from attn_jax.models.module import run_and_name
 from attn_jax.tasks.babi.format import join_story, split_story
 from attn_jax.tasks.batching import EncodedPairs, make_ragged
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
 
 def measure_attention(
-    predictor: Predictor, params_of_seeds: Sequence[Params], split: Split, gold: Gold | None = None
+    collector: Collector, params_of_seeds: Sequence[Params], split: Split, gold: Gold | None = None
 ) -> list[Row]:
     """Measures the attention of each seed on a split.
 
@@ -66,12 +66,11 @@ def measure_attention(
       queries, and without a key at random.
 
     Args:
-        predictor: of the model.
+        collector: of the attention weights of the model, such as `Setup.collector`.
         params_of_seeds: parameters of each seed.
         split: examples with targets.
         gold: true alignments; None: not known.
     """
-    collector = collector_of(predictor)
     found = [_of_seed(collector, params, split, seed, gold) for seed, params in enumerate(params_of_seeds)]
     return [
         Row(place, dict(axes), {name: [values[place, axes][name] for values in found] for name in first})

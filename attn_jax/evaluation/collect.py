@@ -1,22 +1,22 @@
 """Attention weights of examples, of every place of a model: each layer, each head, each hop, each query.
 
-    collector_of(predictor).collect(params, split) -> [Collected, ...]
+    setup.collector.collect(params, split) -> [Collected, ...]
 
 A Collected is an example with the model's output, its loss and its maps; a Map is an array of weights [..., q, k] with
-names for all axes and labels for rows and columns. Reports show them, analyses measure them. A new kind of predictor
-needs one line in COLLECTORS, a new map of a model one line in attn_jax.evaluation.attended.PLACES.
+names for all axes and labels for rows and columns. Reports show them, analyses measure them. The collector of a kind of
+data is that of its `DataKind` (kinds.py); a new map of a model needs one line in attn_jax.evaluation.attended.PLACES.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 from jaxtyping import UInt8
 
 from attn_jax.evaluation.attended import PLACES, READS_SOURCE
-from attn_jax.evaluation.base import Predictor, Split
+from attn_jax.evaluation.base import Split
 from attn_jax.evaluation.pictures import PicturePredictor
 from attn_jax.evaluation.point_predictor import PointPredictor
 from attn_jax.evaluation.stories import StoryPredictor
@@ -274,25 +274,6 @@ class PointCollector:
             )
             for x, y, t, loss, w in zip(inputs, predictions, targets, losses, weights[:, None], strict=True)
         ]
-
-
-COLLECTORS: dict[type, Any] = {
-    TextPredictor: TextCollector,
-    PicturePredictor: PictureCollector,
-    StoryPredictor: StoryCollector,
-    PointPredictor: PointCollector,
-}
-
-
-def collector_of(predictor: Predictor) -> Collector:
-    """Returns the collector of a predictor.
-
-    Raises:
-        ValueError: there is none for its class.
-    """
-    if type(predictor) not in COLLECTORS:
-        raise ValueError(f"no collector of attention weights for {type(predictor).__name__}; add it to COLLECTORS")
-    return COLLECTORS[type(predictor)](predictor)
 
 
 def sample_keys(

@@ -64,7 +64,7 @@ def changed_data(results: Mapping[str, Result]) -> list[str]:
     for name, result in results.items():
         config, sums = result.get("config", {}), result.get("checksums", {})
         of = [result.get("split"), result["seeds"], config.get("data_dir"), config.get("task")]
-        of += [config.get("train", {}).get(key) for key in ("start_from", "source_vectors", "target_vectors")]
+        of += list(config.get("train", {}).get("start", {}).values())
         other, before = first.setdefault(json.dumps(of), (name, sums))
         if differs := [key for key in sums if key != "statistics" and before.get(key, sums[key]) != sums[key]]:
             lines.append(
@@ -77,7 +77,9 @@ def changed_data(results: Mapping[str, Result]) -> list[str]:
 def by_seed(result: Result, metric: str) -> dict[Any, float]:
     """Returns {seed: value} of a metric; {} if there is no value for each seed, as for an ensemble."""
     decode, values = result.get("decode", {}), result["metrics"].get(metric, {"seeds": []})["seeds"]
-    if decode.get("ensemble") or decode.get("runs"):  # also of a run of one seed with other runs
+    ensemble = decode.get("ensemble")
+    of_several = ensemble.get("name") != "none" if isinstance(ensemble, Mapping) else ensemble
+    if of_several or decode.get("runs"):  # also of a run of one seed with other runs; versions before had these keys
         return {}
     return dict(zip(result["seeds"], values, strict=True)) if len(values) == len(result["seeds"]) else {}
 

@@ -1,7 +1,7 @@
 """Evaluation of models of text: losses per token, and scores of translations such as BLEU."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import jax
@@ -84,7 +84,8 @@ class TextEvaluator:
         tokenize: the tokenizer of BLEU, see corpus_bleu.
     """
 
-    metrics: ClassVar = TEXT_METRICS | TOKEN_METRICS
+    of_texts: ClassVar[Mapping[str, Metric]] = TEXT_METRICS  # of outputs; a subclass may have others
+    metrics: ClassVar[Mapping[str, Metric]] = TEXT_METRICS | TOKEN_METRICS
     unit: ClassVar = "sentences"
     loss_unit: ClassVar = "nats per token"
 
@@ -109,10 +110,10 @@ class TextEvaluator:
         self, params_of_seeds: Sequence[Params], split: Pairs, names: Sequence[str], each: bool = False
     ) -> Results:
         """Computes the loss and the metrics `names` of n pairs, for each seed; see Evaluator."""
-        check_text_metrics(names, self.tokenize)
+        check_text_metrics(names, self.tokenize, self.metrics)
         names = list(dict.fromkeys(["loss", *names]))
         token_names = [name for name in names if name in TOKEN_METRICS]
-        text_names = [name for name in names if name in TEXT_METRICS]
+        text_names = [name for name in names if name in self.of_texts]
         encoded = self.translator.encode(split)
         if each and text_names:  # not at every validation
             self._report_lengths(encoded)
@@ -131,10 +132,10 @@ class TextEvaluator:
                 rows = zip(split.source, hypotheses, split.target, strict=True)
                 examples = examples or tuple(Example(*row) for row in itertools.islice(rows, NUM_EXAMPLES))
                 for name in text_names:
-                    value, signatures[name] = TEXT_METRICS[name].compute(hypotheses, split.target, self.tokenize)
+                    value, signatures[name] = self.of_texts[name].compute(hypotheses, split.target, self.tokenize)
                     values[name].append(value)
                     if each:
-                        statistics[name].append(TEXT_METRICS[name].statistics(hypotheses, split.target, self.tokenize))
+                        statistics[name].append(self.of_texts[name].statistics(hypotheses, split.target, self.tokenize))
                 outputs += [hypotheses] if each else []
         means = {name: summarize(list_) for name, list_ in values.items()}
         return Results(means, signatures, examples, statistics, tuple(outputs))
@@ -154,9 +155,9 @@ def summed(of_each: Metrics) -> Metrics:
     return {name: Mean(mean.total.sum(), mean.count.sum()) for name, mean in of_each.items()}
 
 
-def check_text_metrics(names: Sequence[str], tokenize: str) -> None:
+def check_text_metrics(names: Sequence[str], tokenize: str, known: Mapping[str, Metric] | None = None) -> None:
     """Raises a UserError for an unknown metric, or a tokenizer that BLEU cannot use."""
     for name in names:
-        lookup(TextEvaluator.metrics, name, "metric")
+        lookup(dict(TextEvaluator.metrics if known is None else known), name, "metric")
     if "bleu" in names:
         corpus_bleu(["text"], ["text"], tokenize)

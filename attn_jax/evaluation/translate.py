@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.evaluation.decode import Hypotheses
-from attn_jax.evaluation.options import METHODS, DecodeOptions
+from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.evaluation.unknown_words import replace_unk
 from attn_jax.models.base import Model
 from attn_jax.tasks.batching import EncodedPairs, encode_pairs, eval_batches, round_up
@@ -154,9 +154,8 @@ class Translator:
         length = int(self._most(source.shape[1])) if self._by_length else options.max_length
         memory, state = self.model.start(params, source, length)
         step = partial(self.model.step_top_k, params)
-        method = METHODS[options.method]
-        arguments = {name: getattr(options, name) for name in method.options}
-        arguments |= dict(max_length=length, limits=limits, bos=BOS, eos=EOS, pad=PAD)
+        method = options.method
+        arguments = method.arguments | dict(max_length=length, limits=limits, bos=BOS, eos=EOS, pad=PAD)
         arguments["forbidden"] = options.forbidden
         search = partial(method.search, step, memory, state, **arguments)
         if method.is_random:
@@ -168,6 +167,7 @@ class Translator:
 
     def _rng_of(self, number: int) -> PRNGKeyArray:
         """Returns the rng of sample `number` of all sentences."""
-        if not number and not self.options.seed:
+        seed = self.options.method.seed
+        if not number and not seed:
             return self._rng
-        return jax.random.fold_in(jax.random.fold_in(self._rng_further, self.options.seed), number)
+        return jax.random.fold_in(jax.random.fold_in(self._rng_further, seed), number)

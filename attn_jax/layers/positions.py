@@ -20,6 +20,7 @@ import numpy as np
 
 from attn_jax.attention.masks import with_axes
 from attn_jax.attention.rotary import angles
+from attn_jax.parts import option
 from attn_jax.types import Array, Float, Int
 
 
@@ -84,6 +85,7 @@ class Learned(NoPositions, kw_only=True):
         ValueError: from `embed` and `check`, a sequence longer than max_length (or what `error` makes instead).
     """
 
+    max_length: int = option(512, "largest number of positions", at_least=1)
     limited: ClassVar[bool] = True
 
     def setup(self):
@@ -116,8 +118,8 @@ class Relative(NoPositions, kw_only=True):
         ValueError: too few buckets, or a max_distance that the first half of them reaches.
     """
 
-    num_buckets: int = 32
-    max_distance: int = 128
+    num_buckets: int = option(32, "number of buckets of distances", at_least=2)
+    max_distance: int = option(128, "distance from which all share the last bucket", at_least=2)
     biased: ClassVar[bool] = True
     needs_attention: ClassVar[bool] = True
 

@@ -1,116 +1,295 @@
 """Options of attention, shared by all families of models, and the construction of the attention module."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
 
-from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention, build_attention
+from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention, MultiHead
+from attn_jax.attention.build import compose
+from attn_jax.attention.caches import CAUSAL, EVERYWHERE
+from attn_jax.attention.forgetting import Forgetting
 from attn_jax.attention.fused import implementation_of
+from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.hard.readings import Reading
+from attn_jax.attention.local import LocalM, LocalP
+from attn_jax.attention.maps import Difference, Fitted, Hopfield
+from attn_jax.attention.mixer import Mixer, head_width
+from attn_jax.attention.normalizing import Monotonic, Normalize, TopKeys, Windowed
+from attn_jax.attention.parts import NOT_NEGATIVE, SUMS_TO_ONE, check_slot
+from attn_jax.attention.reads import Dropped, Gated, Read
 from attn_jax.attention.scores import Kernel, Softcap
 from attn_jax.attention.scores.kernels import check_width
-from attn_jax.attention.signed import FITS, Subtract
+from attn_jax.attention.selective import Selective
+from attn_jax.attention.signed import LocalLine, Parallax, Subtract
 from attn_jax.errors import UserError
-from attn_jax.options import option, overrides
+from attn_jax.layers.positions import NoPositions
+from attn_jax.parts import Options, Recipe, choice, option, repeat
 from attn_jax.types import Dtype
 
-ARGUMENTS = ("score", "read", "forget_heads", "rotary", "selective", "dtype")  # of build_attention, that are no options
+# What may be put around the parts of attention. Those in HOLDERS are held by a wrapper, in a slot of this name.
+WRAPPERS = {
+    "softcap": Softcap,
+    "top_keys": TopKeys,
+    "difference": Subtract,
+    "hopfield": Hopfield,
+    "line": LocalLine,
+    "parallax": Parallax,
+    "selective": Selective,
+    "gate": Gated,
+}
+WINDOWS = {"local_m": LocalM, "local_p": LocalP}
+HOLDERS = {
+    Subtract: (Difference, "subtract"),
+    LocalLine: (Fitted, "fit"),
+    Parallax: (Fitted, "fit"),
+    LocalM: (Windowed, "window"),
+    LocalP: (Windowed, "window"),
+}
+ORDER = "what is put around score, normalizer, map and read, from the inside"
 
-# Names of read-outs that need one evaluation and no rng.
-DETERMINISTIC = tuple(name for name, reading in READINGS.items() if reading.per_step and not reading.random)
+
+def reading_options(reading: Reading, *, single: bool = False) -> type["ReadingOptions"]:
+    """Makes the class of options of a reading: those of num_samples and temperature that its sampler has."""
+    known = {
+        "num_samples": option(1, "number of samples, or of evaluations of the loss", at_least=1),
+        "temperature": option(1.0, "temperature of relaxed samples (Gumbel)", at_least=1e-6),
+    }
+    fields = [(name, type(field.default), field) for name, field in known.items() if name in reading.options]
+    return dataclasses.make_dataclass(
+        f"{reading.name.title().replace('_', '')}Options",
+        fields,
+        bases=(ReadingOptions,),
+        namespace={"reading": reading, "__doc__": f"Options of the reading {reading.name}."},
+        frozen=True,
+        kw_only=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AttentionOptions:
-    """Options of attention weights: score, normalizer and their parameters.
+class ReadingOptions(Options):
+    """Options of a reading: how weights and values become a context, and how its gradient is estimated."""
 
-    A score or normalizer that is a class takes the options with the names of its fields (see `make`).
-    """
+    reading: ClassVar[Reading]
+    num_samples: ClassVar[int] = 1
 
-    selective: ClassVar[bool] = False  # an option of attention in a decoder, see memory_options.py
+    def build(self, **more: Any) -> Reading:
+        """Configures the reading; `more` are options of its sampler that follow from other parts."""
+        return self.reading.configure(**dataclasses.asdict(self), **more)
 
-    score: str = option("general", "score function of queries and keys", choices=SCORES)
-    normalize: str = option("softmax", "function that turns scores into weights", choices=NORMALIZERS)
-    alpha: float = option(1.5, "entmax, scalable_entmax: exponent; 1 is softmax, 2 is sparsemax", at_least=1)
-    fusion: float = option(
-        0.1, "fusedmax: fusion strength; larger values give longer runs of equal weights", at_least=0
-    )
-    longest_segment: int = option(4, "segments: most neighbouring keys in one", at_least=1, at_most=1000)
-    num_positions: int = option(64, "contextual_softmax: positions that are told apart", at_least=2)
-    width: tuple = option((), "kernels: width, one number or one per column; (): learned", each=float)
-    per_column: bool = option(False, "kernels: learn one width per column")
-    features: int = option(
-        256, "hidden width of the additive, concat and tanh_key scores and of window local_p", at_least=1
-    )
-    max_length: int = option(100, "location score: largest number of keys", at_least=1)
-    num_features: int = option(64, "random_features score: number of random directions", at_least=1)
-    softcap: float = option(0.0, "scores become softcap * tanh(score / softcap); 0: as they are", at_least=0)
-    top_keys: int = option(
-        0,
-        "number of keys, or blocks of keys_per_block keys, of largest score that a query attends to; 0: all",
-        at_least=0,
-    )
-    keys_per_block: int = option(1, "top_keys: number of neighbouring keys that are selected together", at_least=1)
-    iterations: int = option(
-        1, "number of reads, the mean of the keys as next query (Hopfield network)", at_least=1, at_most=100
-    )
-    gate: bool = option(False, "multiply the context by a sigmoid of the input of the query")
-    fit: str = option("mean", "context: mean of the values, or a line fitted to them, at the query", choices=FITS)
-    ridge: float = option(0.1, "fit line: share of the variance of the keys that is added to it", at_least=0)
-    difference: bool = option(False, "subtract a second map of weights; each is of half of the columns")
+
+# Readings that need one evaluation and no rng.
+DETERMINISTIC = {name: reading_options(x) for name, x in READINGS.items() if x.per_step and not x.random}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadsOptions(Options):
+    """Options of one attention of a Transformer layer: over all keys, or over a memory of fixed size."""
+
+    kept: ClassVar[bool]  # all keys are, in place of a memory of fixed size
+
+    def over(self, main: "HeadsOptions") -> "HeadsOptions":
+        """Returns the options of a place of a model, whose main ones are `main`."""
+        return self
+
+    def build_heads(
+        self,
+        *,
+        num_heads: int,
+        num_kv_heads: int,
+        features: int,
+        causal: bool = False,
+        positions: NoPositions | None = None,
+        dtype: Dtype,
+    ) -> Mixer:
+        """Builds the heads.
+
+        Args:
+            num_heads, num_kv_heads, features, dtype: see MultiHead.
+            causal: whether a query reads only the keys up to its own position.
+            positions: the scheme of positions of self-attention; None for attention to a source.
+
+        Raises:
+            UserError: parts that need an order of keys, or another width.
+        """
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionOptions(HeadsOptions):
+    """Options of attention weights: score, normalizer, and what is put around them."""
+
+    kept: ClassVar[bool] = True
+
+    score: Recipe = choice(SCORES, "general", "score function of queries and keys")
+    normalize: Recipe = choice(NORMALIZERS, "softmax", "function that turns scores into weights")
+    wrappers: tuple[Recipe, ...] = repeat(WRAPPERS, (), ORDER)
     block_size: int = option(0, "number of keys whose scores are in memory at a time; 0: all", at_least=0)
+    dropout = 0.0  # no ClassVar: in a subclass of several classes that would hide a field of this name
 
     @property
-    def scores(self) -> Mapping[str, type]:
-        """Available scores, by name."""
-        return SCORES
+    def is_monotonic(self) -> bool:
+        """Tells whether the weights of a query depend on the weights of the previous query."""
+        return self.normalize.kind is MonotonicSelection
 
     @property
-    def normalizers(self) -> Mapping[str, Any]:
-        """Available normalizers, by name."""
-        return NORMALIZERS
+    def moves_along(self) -> str:
+        """Name of the part that moves along the keys, a window or monotonic attention; "" without one."""
+        names = [name for name, kind in WINDOWS.items() if self.has(kind)]
+        return "monotonic" if self.is_monotonic else names[0] if names else ""
 
-    def build(self, query_features: int, **facts: Any) -> Attention:
+    @property
+    def gate(self) -> bool:
+        """Tells whether the context is multiplied by a sigmoid of the input of the query."""
+        return self.has(Gated)
+
+    def has(self, kind: type) -> bool:
+        """Tells whether a wrapper of this class is chosen."""
+        return any(wrapper.kind is kind for wrapper in self.wrappers)
+
+    def reading(self) -> Reading:
+        """Returns the reading."""
+        return READINGS["expectation"]
+
+    def build(
+        self, query_features: int, *, read: Reading | None = None, gate: bool | None = None, **facts: Any
+    ) -> Attention:
         """Builds the attention module.
 
         Args:
             query_features: width of the queries, or of one head.
-            facts: fields of scores and normalizers that are not options, such as `num_heads` and `num_scaled`, and
-                arguments of build_attention: `read`, `forget_heads`, `dtype`, or a `score` in place of the option.
+            read: a reading in place of the option.
+            gate: in place of the option.
+            facts: fields of parts that are not options, such as `num_heads` and `num_scaled`; `forget_heads`, `rotary`
+                and `dtype`, see build_attention; or a `score` in place of the option.
 
         Raises:
-            UserError: a width does not fit, or the score needs another normalizer.
+            UserError: a width does not fit, or parts do not promise what others need.
         """
-        if self.difference and query_features % 2:
-            raise UserError(
-                f"model.attention.difference takes half of the columns of a query each; they are {query_features}"
-            )
-        query_features //= 2 if self.difference else 1
-        kind = self.scores[self.score]
-        if issubclass(kind, Kernel):
-            check_kernel(kind, self, query_features)
-        options = dataclasses.asdict(self) | {"query_features": query_features, **facts}
+        self.check_wrappers(of_heads="num_heads" in facts)
+        if self.has(Subtract):
+            if query_features % 2:
+                raise UserError(
+                    f"model.attention.wrappers difference takes half of the columns of a query each; they are "
+                    f"{query_features}"
+                )
+            query_features //= 2
+        facts = {"query_features": query_features, **facts}
+        score = facts.pop("score", None)
+        if score is None:
+            self.check_kernel(query_features)
+            score = self.score.build(**facts)
+        heads, rotary = facts.get("forget_heads", 0), facts.get("rotary", False)
+        gated = self.gate if gate is None else gate
+        outside = (Softcap, Gated)  # around the score, and around the read after dropout
         try:
-            return build_attention(**self.arguments(options) | {x: facts[x] for x in ARGUMENTS if x in facts})
+            for wrapper in self.wrappers:
+                score = wrapper.build(score=score) if wrapper.kind is Softcap else score
+            wrappers = [wrap(wrapper, facts) for wrapper in self.wrappers if wrapper.kind not in outside]
+            wrappers += [(Dropped, partial(Dropped, rate=self.dropout))] if self.dropout else []
+            wrappers += [(Gated, Gated)] if gated else []
+            normalize = self.normalize.build(**facts)
+            return compose(
+                score=score,
+                normalize=Monotonic(selection=normalize) if self.is_monotonic else Normalize(function=normalize),
+                read=Read(reading=self.reading() if read is None else read),
+                wrappers=wrappers,
+                forget=partial(Forgetting, num_heads=heads, dtype=facts["dtype"]) if heads else None,
+                rotary=rotary,
+                block_size=self.block_size,
+            )
+        except UserError:
+            raise
         except ValueError as error:
             raise UserError(f"model.attention: {error}") from error
 
-    def arguments(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the arguments of build_attention; parts are made of these options."""
-        score, normalize, fit = make(self.scores[self.score], options), self.normalizers[self.normalize], FITS[self.fit]
-        return dict(
-            score=Softcap(score=score, softcap=self.softcap) if self.softcap else score,
-            normalize=make(normalize, options) if isinstance(normalize, type) else normalize,
-            dropout=options.get("dropout", 0.0),
-            block_size=self.block_size,
-            top_keys=self.top_keys,
-            keys_per_block=self.keys_per_block,
-            iterations=self.iterations,
-            gate=options["gate"],
-            fit=fit and make(fit, options),
-            difference=Subtract() if self.difference else None,
+    def check_wrappers(self, *, of_heads: bool) -> None:
+        """Checks that the wrappers go together.
+
+        Args:
+            of_heads: whether the attention is one of several heads.
+
+        Raises:
+            UserError: they do not, or the normalizer or the place has no use for one.
+        """
+        names = {kind: name for name, kind in (WRAPPERS | WINDOWS).items()}
+        given = [names[wrapper.kind] for wrapper in self.wrappers]
+        if self.is_monotonic and (others := [name for name in given if name not in ("softcap", "gate")]):
+            raise UserError(
+                "model.attention.normalize monotonic makes the weights by itself; of model.attention.wrappers it takes "
+                f"softcap and gate, got {others[0]}"
+            )
+        if self.has(Selective) and self.has(Subtract):
+            raise UserError("model.attention.wrappers difference has two scores for each key; selective needs one")
+        if self.has(Selective) and not of_heads:
+            raise UserError(
+                "model.attention.wrappers selective selects by the first of several heads; it is for the "
+                "self-attention of a Transformer decoder"
+            )
+
+    def check_kernel(self, features: int) -> None:
+        """Checks the options of a kernel.
+
+        Raises:
+            UserError: its width does not fit the columns, or it has none and cannot learn one, or a query out of reach
+                of all keys would get NaN weights.
+        """
+        kind = self.score.kind
+        if not issubclass(kind, Kernel):
+            return
+        width = self.score.values.get("width", ())
+        try:
+            if width:
+                check_width(width, features)
+        except ValueError as error:
+            raise UserError(f"model.attention.score.{error}") from error
+        if not kind.has_gradient and not width:
+            raise UserError(
+                f"model.attention.score {kind.__name__.lower()} has no gradient; set model.attention.score.width"
+            )
+        if kind.compact and not self.normalize.kind.infinite:
+            raise UserError(
+                f"model.attention.score {kind.__name__.lower()} is -inf for keys out of its reach; it needs "
+                "model.attention.normalize kernel_sum"
+            )
+
+    def build_heads(
+        self,
+        *,
+        num_heads: int,
+        num_kv_heads: int,
+        features: int,
+        causal: bool = False,
+        positions: NoPositions | None = None,
+        dtype: Dtype,
+    ) -> Mixer:
+        if self.moves_along:
+            key = "model.attention.normalize" if self.is_monotonic else "model.attention.wrappers"
+            raise UserError(
+                f"{key} {self.moves_along} moves along the source, which a Transformer does not; expected another one, "
+                "or model.encoder.attention=map where the encoder alone is a Transformer"
+            )
+        if self.has(Selective) and not causal:
+            raise UserError(
+                "model.attention.wrappers selective needs causal keys, which an encoder and a source do not have: "
+                "choose it for the decoder alone, model.decoder.attention=map"
+            )
+        of_positions: dict[str, Any] = {}
+        if positions is not None:
+            forgets = (num_kv_heads or num_heads) if positions.forgets else 0
+            of_positions = dict(num_scaled=positions.num_scaled, rotary=positions.rotary, forget_heads=forgets)
+        width = width_of_head(features, num_heads, num_kv_heads)
+        attention = self.build(width, num_heads=num_heads, gate=False, dtype=dtype, **of_positions)
+        return MultiHead(
+            attention=attention,
+            gate=self.gate,
+            order=CAUSAL if causal else EVERYWHERE,
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            features=features,
+            dtype=dtype,
         )
 
 
@@ -122,58 +301,60 @@ class DroppedAttentionOptions(AttentionOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HeadAttentionOptions(DroppedAttentionOptions):
+class MapOptions(DroppedAttentionOptions):
     """Options of attention in a Transformer or a classifier."""
 
-    read: str = option(
-        "expectation",
-        "context: mean of all values, or of the num_samples keys of largest weight",
-        choices=DETERMINISTIC,
+    read: ReadingOptions = choice(
+        DETERMINISTIC, "expectation", "context: mean of all values, or of the largest weights"
     )
-    num_samples: int = option(1, "read top: number of keys", at_least=1)
 
-    def build(self, query_features: int, **facts: Any) -> Attention:
-        reading = configured(READINGS[self.read], num_samples=self.num_samples)
-        return super().build(query_features, **{"read": reading} | facts)
+    def reading(self) -> Reading:
+        return self.read.build()
 
 
-AttentionOverrides = overrides(
-    "AttentionOverrides",
-    DroppedAttentionOptions,
-    "Options of attention in one place of a model; None: same as model.attention.",
-)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Same(Options):
+    """The attention of a place that is the main one of the model, with parameters of its own."""
+
+    def over(self, main: HeadsOptions) -> HeadsOptions:
+        """Returns the options of the main attention."""
+        return main
 
 
-def make(kind: type, options: Mapping[str, Any]) -> Any:
-    """Makes a score, normalizer, window or baseline from the options that are fields of its class."""
-    fields = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in options.items() if name in fields})
+def wrap(recipe: Recipe, facts: dict[str, Any]) -> tuple[type, Callable]:
+    """Returns (class of the wrapper, function of what it wraps) for `compose`."""
+    if recipe.kind in HOLDERS:
+        holder, slot = HOLDERS[recipe.kind]
+        return holder, lambda of: holder(of=of, **{slot: recipe.build(**facts)})
+    return recipe.kind, lambda of: recipe.build(of=of, **facts)
 
 
-def configured(reading: Reading, **options: Any) -> Reading:
-    """Returns the reading, configured with the options that it takes."""
-    return reading.configure(**{name: value for name, value in options.items() if name in reading.options})
-
-
-def check_kernel(score: type[Kernel], options: AttentionOptions, features: int) -> None:
-    """Checks the options of a kernel.
+def check_probabilities(what: str, attention: Attention) -> None:
+    """Checks that keys can be sampled by their weights: that they sum to one and are not negative.
 
     Raises:
-        UserError: the width does not fit the columns, or cannot be learned, or a query out of reach of all keys would
-            get NaN weights.
+        UserError: they need not; the message begins with `what`, and names the part.
     """
     try:
-        if options.width:
-            check_width(options.width, features)
+        check_slot(what, {SUMS_TO_ONE, NOT_NEGATIVE}, attention.map)
     except ValueError as error:
-        raise UserError(f"model.attention.{error}") from error
-    if not score.has_gradient and not options.width:
-        raise UserError(f"model.attention.score {options.score} has no gradient; set model.attention.width")
-    if score.compact and not options.normalizers[options.normalize].infinite:
+        raise UserError(f"{error}; see model.attention.normalize and model.attention.wrappers") from error
+    if attention.score.compact:
         raise UserError(
-            f"model.attention.score {options.score} is -inf for keys out of its reach; it needs "
-            f"model.attention.normalize kernel_sum, got {options.normalize}"
+            f"{what} needs weights that sum to one; those of the score {type(attention.score).__name__} need not"
         )
+
+
+def width_of_head(hidden_size: int, num_heads: int, num_kv_heads: int = 0) -> int:
+    """Returns the width of a head.
+
+    Raises:
+        UserError: the number of heads does not divide the width, or num_kv_heads the number of heads.
+    """
+    try:
+        return head_width(hidden_size, num_heads, num_kv_heads)
+    except ValueError as error:
+        raise UserError(f"model.hidden_size {hidden_size}: {error}") from None
 
 
 def describe_attention(attention: Attention, dtype: Dtype, width: int) -> str:

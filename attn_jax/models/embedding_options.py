@@ -3,7 +3,7 @@
 import dataclasses
 
 from attn_jax.errors import UserError
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.sizes import TextSizes
 
 

@@ -1,11 +1,12 @@
 """The table of the families of models. A family is imported when it is chosen."""
 
 import importlib
+from collections.abc import Iterator, Mapping
 
-from attn_jax.errors import check_known
+from attn_jax.models.family import Family
 
 # model.name -> the class of its options, whose `build(sizes, setting)` makes the model.
-FAMILIES = {
+PLACES = {
     "seq2seq": "attn_jax.models.seq2seq.options:Seq2SeqOptions",
     "transformer": "attn_jax.models.transformer.options:TransformerOptions",
     "language_model": "attn_jax.models.transformer.options:LanguageModelOptions",
@@ -22,12 +23,21 @@ FAMILIES = {
 }
 
 
-def family(name: str) -> type:
-    """Returns the class of a family's options.
+class Table(Mapping[str, type[Family]]):
+    """The classes of options by name, each imported when it is asked for."""
 
-    Raises:
-        UserError: there is no family of this name.
-    """
-    check_known(name, FAMILIES, "model.name")
-    module, _, kind = FAMILIES[name].partition(":")
-    return getattr(importlib.import_module(module), kind)
+    def __getitem__(self, name: str) -> type[Family]:
+        place = PLACES[name]
+        if not isinstance(place, str):
+            return place
+        module, _, kind = place.partition(":")
+        return getattr(importlib.import_module(module), kind)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(PLACES)
+
+    def __len__(self) -> int:
+        return len(PLACES)
+
+
+FAMILIES = Table()

@@ -3,8 +3,9 @@
 import dataclasses
 
 from attn_jax.models.setting import Setting
-from attn_jax.options import section
-from attn_jax.outputs import OutputLayer, OutputLayerOptions, OutputSetting
+from attn_jax.outputs import OUTPUTS, OutputLayer, OutputSetting
+from attn_jax.outputs.base import OutputOptions
+from attn_jax.parts import choice
 from attn_jax.tasks.sizes import TextSizes
 
 
@@ -12,7 +13,7 @@ from attn_jax.tasks.sizes import TextSizes
 class OutputUser:
     """Options of a family with an output layer."""
 
-    output: OutputLayerOptions = section(OutputLayerOptions, "output layer")
+    output: OutputOptions = choice(OUTPUTS, "full", "output layer, from states to words")
 
     def build_output(self, setting: Setting, sizes: TextSizes, *, tied: bool) -> OutputLayer:
         """Builds the output layer.
@@ -25,12 +26,11 @@ class OutputUser:
         Raises:
             UserError: options do not fit the vocabulary, or each other.
         """
-        return self.output.chosen.build(
+        return self.output.build(
             OutputSetting(
                 vocab_size=sizes.target_vocab_size,
                 counts=sizes.target_counts,
                 tied=tied,
-                label_smoothing=setting.label_smoothing,
                 dtype=setting.dtype,
             )
         )

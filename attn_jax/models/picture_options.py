@@ -1,27 +1,58 @@
 """Options of reading images: how the pixels of a source become a grid of vectors."""
 
 import dataclasses
-from collections.abc import Callable
 
 from attn_jax.errors import UserError
 from attn_jax.layers.pictures import PLACES, ConvolutionGrid, PatchGrid, PictureEmbedding
 from attn_jax.models.setting import Setting
-from attn_jax.options import option
+from attn_jax.parts import Options, choice, option
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.token_ids import SPECIAL
+from attn_jax.types import Dtype
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PictureOptions:
+class ConvolutionGridOptions(Options):
+    """Options of a convolutional network, whose last layer has the cells."""
+
+    channels: tuple = option((32, 32, 64, 64), "number of channels of each layer", each=int)
+    kernels: tuple = option((5, 3, 3, 3), "side of the window of each layer", each=int)
+    strides: tuple = option((2, 2, 2, 1), "step of each layer", each=int)
+
+    def build(self, features: int, dtype: Dtype) -> ConvolutionGrid:
+        """Builds the network.
+
+        Raises:
+            UserError: not as many of each, or a number below 1.
+        """
+        layers = self.channels, self.kernels, self.strides
+        if not layers[0] or len(set(map(len, layers))) > 1 or min(map(min, layers)) < 1:
+            raise UserError(
+                f"model.picture.grid.channels {layers[0]}, kernels {layers[1]} and strides {layers[2]}: expected a "
+                "number of at least 1 for each layer, as many of each"
+            )
+        return ConvolutionGrid(features=features, channels=layers[0], kernels=layers[1], strides=layers[2], dtype=dtype)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PatchGridOptions(Options):
+    """Options of linear maps of patches."""
+
+    patch_size: int = option(8, "pixels of a side", at_least=1)
+
+    def build(self, features: int, dtype: Dtype) -> PatchGrid:
+        """Builds the map."""
+        return PatchGrid(features=features, patch_size=self.patch_size, dtype=dtype)
+
+
+GRIDS = {"cnn": ConvolutionGridOptions, "patches": PatchGridOptions}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PictureOptions(Options):
     """Options of the first layers of a model that reads images."""
 
-    grid: str = option(
-        "cnn", "cells of an image: of a convolutional network, or linear maps of patches", choices=("cnn", "patches")
-    )
-    channels: tuple = option((32, 32, 64, 64), "cnn: number of channels of each layer", each=int)
-    kernels: tuple = option((5, 3, 3, 3), "cnn: side of the window of each layer", each=int)
-    strides: tuple = option((2, 2, 2, 1), "cnn: step of each layer", each=int)
-    patch_size: int = option(8, "patches: pixels of a side", at_least=1)
+    grid: Options = choice(GRIDS, "cnn", "cells of an image")
     places: str = option("learned", "encoding of the row and the column of a cell", choices=PLACES)
 
     def build(self, sizes: TextSizes, setting: Setting, features: int) -> PictureEmbedding | None:
@@ -34,13 +65,13 @@ class PictureOptions:
             return None
         if self.places == "sinusoidal" and features % 4:
             raise UserError(f"model.picture.places sinusoidal needs vectors whose width 4 divides, got {features}")
-        grid = GRIDS[self.grid](self, setting, features)
+        grid = self.grid.build(features, setting.dtype)
         try:
             grid.cells(*sizes.image[:2])
         except ValueError as error:
             divisors = [n for n in range(2, sizes.image[0] + 1) if not sizes.image[0] % n and not sizes.image[1] % n]
             known = f"one of {', '.join(map(str, divisors))}" if divisors else "1"
-            raise UserError(f"model.picture.patch_size: {error}; expected {known}") from None
+            raise UserError(f"model.picture.grid.patch_size: {error}; expected {known}") from None
         return PictureEmbedding(
             grid=grid,
             places=PLACES[self.places](features=features),
@@ -48,24 +79,3 @@ class PictureOptions:
             num_words=sizes.source_vocab_size if sizes.source_vocab_size > len(SPECIAL) else 0,
             dtype=setting.dtype,
         )
-
-
-def build_convolutions(options: PictureOptions, setting: Setting, features: int) -> ConvolutionGrid:
-    """Builds a convolutional network."""
-    layers = options.channels, options.kernels, options.strides
-    if not layers[0] or len(set(map(len, layers))) > 1 or min(map(min, layers)) < 1:
-        raise UserError(
-            f"model.picture.channels {layers[0]}, kernels {layers[1]} and strides {layers[2]}: expected a number of at "
-            "least 1 for each layer, as many of each"
-        )
-    return ConvolutionGrid(
-        features=features, channels=layers[0], kernels=layers[1], strides=layers[2], dtype=setting.dtype
-    )
-
-
-def build_patches(options: PictureOptions, setting: Setting, features: int) -> PatchGrid:
-    """Builds a linear map of patches."""
-    return PatchGrid(features=features, patch_size=options.patch_size, dtype=setting.dtype)
-
-
-GRIDS: dict[str, Callable] = {"cnn": build_convolutions, "patches": build_patches}

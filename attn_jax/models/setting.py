@@ -13,4 +13,3 @@ class Setting(NamedTuple):
     """Options of other sections that the model depends on."""
 
     dtype: Dtype = jnp.float32  # type of the computation
-    label_smoothing: float = 0.0

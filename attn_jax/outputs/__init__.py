@@ -8,7 +8,6 @@
 `embedding` is the table of the target tokens, for a layer that shares it; `rng` is for a layer that samples words.
 """
 
-from attn_jax.options import union
 from attn_jax.outputs.adaptive import AdaptiveOptions, AdaptiveSoftmax
 from attn_jax.outputs.base import OutputLayer, OutputSetting, nll_and_correct
 from attn_jax.outputs.chunked import ChunkedOptions, ChunkedSoftmax
@@ -32,7 +31,6 @@ OUTPUTS = {
     "hierarchical": HierarchicalOptions,
     "adaptive": AdaptiveOptions,
 }
-OutputLayerOptions = union("OutputLayerOptions", OUTPUTS, default="full", meaning="output layer, from states to words")
 
 __all__ = [
     "OUTPUTS",
@@ -41,7 +39,6 @@ __all__ = [
     "FullSoftmax",
     "HierarchicalSoftmax",
     "OutputLayer",
-    "OutputLayerOptions",
     "OutputSetting",
     "SampledSoftmax",
     "nll_and_correct",

@@ -19,7 +19,6 @@ import numpy as np
 
 from attn_jax.attention import loops
 from attn_jax.errors import UserError
-from attn_jax.options import option
 from attn_jax.outputs.base import (
     Embedding,
     OutputLayer,
@@ -32,6 +31,8 @@ from attn_jax.outputs.base import (
 )
 from attn_jax.outputs.chunked import product
 from attn_jax.outputs.clusters import cut_points
+from attn_jax.outputs.frequencies import Frequencies
+from attn_jax.parts import Options, choice, option
 from attn_jax.types import Array, Bool, Callable, Float, Int, PRNGKeyArray, PyTree
 
 BLOCKS = 16  # a tail takes its positions in blocks of 1 / BLOCKS of the batch
@@ -53,24 +54,52 @@ class Ranks:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class FoundCutoffs(Options):
+    """Options of cut points that a cost model finds."""
+
+    num_clusters: int = option(3, "number of clusters behind the short list", at_least=1, at_most=20)
+
+    def of(self, frequencies: Frequencies) -> tuple[int, ...]:
+        """Returns the number of words before the end of the short list and of each cluster but the last."""
+        return tuple(cut_points(frequencies, self.num_clusters))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GivenCutoffs(Options):
+    """Options of cut points that are given."""
+
+    words: tuple = option(
+        (), "number of words before the end of the short list and of each cluster but the last", each=int
+    )
+
+    def __post_init__(self):
+        if not self.words or any(a >= b for a, b in zip((0, *self.words), self.words, strict=False)):
+            raise UserError(f"model.output.cutoffs.words {self.words}: expected rising numbers of at least 1")
+
+    def of(self, frequencies: Frequencies) -> tuple[int, ...]:
+        """Returns the number of words before the end of the short list and of each cluster but the last."""
+        return tuple(self.words)
+
+
+CUTOFFS = {"cost": FoundCutoffs, "given": GivenCutoffs}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class AdaptiveOptions(OutputOptions):
     """Options of the adaptive softmax."""
 
     needs_counts: ClassVar[bool] = True
 
-    cutoffs: tuple = option(
-        (),
-        "number of words before the end of the short list and of each cluster but the last; (): by a cost model",
-        each=int,
+    cutoffs: FoundCutoffs | GivenCutoffs = choice(
+        CUTOFFS, "cost", "ends of the short list and of the clusters: those of least cost, or given ones"
     )
-    num_clusters: int = option(3, "cutoffs (): number of clusters behind the short list", at_least=1, at_most=20)
     div_value: float = option(4.0, "factor between the widths of neighbouring clusters", at_least=1, at_most=1000)
     frequencies: str = frequencies_option()
 
     def build(self, setting: OutputSetting) -> "AdaptiveSoftmax":
         check_untied(setting, "adaptive")
         frequencies = frequencies_of(setting)
-        cutoffs = self.cutoffs or cut_points(frequencies, self.num_clusters)
+        cutoffs = self.cutoffs.of(frequencies)
         size = len(frequencies)
         if setting.counts is not None and not cutoffs[-1] < size:
             raise UserError(
@@ -79,14 +108,10 @@ class AdaptiveOptions(OutputOptions):
         return AdaptiveSoftmax(
             vocab_size=size,
             ranks=Ranks(frequencies.order),
-            cutoffs=tuple(cutoffs),
+            cutoffs=cutoffs,
             div_value=self.div_value,
             dtype=setting.dtype,
         )
-
-    def __post_init__(self):
-        if any(a >= b for a, b in zip((0, *self.cutoffs), self.cutoffs, strict=False)):
-            raise UserError(f"model.output.cutoffs {self.cutoffs}: expected rising numbers of at least 1")
 
 
 class AdaptiveSoftmax(OutputLayer, kw_only=True):

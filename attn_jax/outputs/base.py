@@ -9,9 +9,9 @@ import numpy as np
 
 from attn_jax.errors import UserError
 from attn_jax.layers.rows import RowTable
-from attn_jax.options import option
 from attn_jax.outputs.frequencies import Frequencies
 from attn_jax.outputs.top_k import top_k
+from attn_jax.parts import Options, option
 from attn_jax.types import Array, Callable, Dtype, Float, Int, PRNGKeyArray
 
 
@@ -21,7 +21,6 @@ class OutputSetting(NamedTuple):
     vocab_size: int
     counts: np.ndarray | None = None  # of each word among the training targets; None: not known
     tied: bool = False  # share the vectors of the target embedding
-    label_smoothing: float = 0.0
     use_bias: bool = True  # full, chunked
     group: str = "dense"  # full, chunked: name over the parameters
     kernel_init: Callable = nn.initializers.lecun_normal()  # full, chunked
@@ -29,10 +28,11 @@ class OutputSetting(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OutputOptions:
+class OutputOptions(Options):
     """Options of an output layer. Subclasses implement `build`."""
 
     needs_counts: ClassVar[bool] = False  # reads OutputSetting.counts
+    label_smoothing: ClassVar[float] = 0.0  # probability spread evenly over the words in the targets
     searches_all: ClassVar[bool] = False  # cheap in training, but a step of decoding computes all words
 
     def build(self, setting: OutputSetting) -> "OutputLayer":
@@ -49,6 +49,11 @@ class OutputOptions:
 
 
 Embedding = RowTable | Array | None  # of the target tokens
+
+
+def smoothing_option() -> Any:
+    """Makes the option of label smoothing."""
+    return option(0.0, "probability spread evenly over the vocabulary in the targets", at_least=0, at_most=0.999)
 
 
 def frequencies_option() -> Any:

@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import loops
-from attn_jax.options import option
-from attn_jax.outputs.base import Embedding, OutputOptions, OutputSetting, check_k
+from attn_jax.outputs.base import Embedding, OutputOptions, OutputSetting, check_k, smoothing_option
 from attn_jax.outputs.full import FullSoftmax, full_fields
+from attn_jax.parts import option
 from attn_jax.types import Array, Float, Int, PRNGKeyArray, PyTree, widest
 
 
@@ -91,9 +91,11 @@ class ChunkedOptions(OutputOptions):
     """Options of the softmax in chunks."""
 
     chunk_size: int = option(8192, "number of words whose logits are in memory at a time", at_least=1)
+    label_smoothing: float = smoothing_option()
 
     def build(self, setting: OutputSetting) -> ChunkedSoftmax:
-        return ChunkedSoftmax(chunk_size=self.chunk_size, **full_fields(setting))
+        fields = full_fields(setting)
+        return ChunkedSoftmax(chunk_size=self.chunk_size, label_smoothing=self.label_smoothing, **fields)
 
     def stored_logits(self, vocab_size: int) -> int:
         return min(self.chunk_size, vocab_size)

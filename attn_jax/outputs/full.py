@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.layers.rows import whole
-from attn_jax.outputs.base import Embedding, OutputLayer, OutputOptions, OutputSetting
+from attn_jax.outputs.base import Embedding, OutputLayer, OutputOptions, OutputSetting, smoothing_option
 from attn_jax.types import Array, Callable, Float, Int, PRNGKeyArray, wide
 
 
@@ -83,8 +83,10 @@ class FullSoftmax(OutputLayer, kw_only=True):
 class FullOptions(OutputOptions):
     """Options of the full softmax."""
 
+    label_smoothing: float = smoothing_option()
+
     def build(self, setting: OutputSetting) -> FullSoftmax:
-        return FullSoftmax(**full_fields(setting))
+        return FullSoftmax(label_smoothing=self.label_smoothing, **full_fields(setting))
 
     def stored_logits(self, vocab_size: int) -> int:
         return vocab_size

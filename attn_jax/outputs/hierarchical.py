@@ -16,7 +16,6 @@ import numpy as np
 
 from attn_jax.attention import loops
 from attn_jax.layers.rows import RowTable
-from attn_jax.options import option
 from attn_jax.outputs.base import (
     Embedding,
     OutputLayer,
@@ -28,6 +27,7 @@ from attn_jax.outputs.base import (
     frequencies_option,
 )
 from attn_jax.outputs.trees import TREES, Tree
+from attn_jax.parts import option
 from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray, wide
 
 FRONTIER = 64  # nodes that the search for the best words may hold, for each word to find

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 
 from attn_jax.errors import UserError
 from attn_jax.layers.rows import RowTable, take, whole
-from attn_jax.options import option
 from attn_jax.outputs.base import Embedding, OutputOptions, OutputSetting, frequencies_of, frequencies_option
 from attn_jax.outputs.chunked import ChunkedSoftmax, product
 from attn_jax.outputs.criteria import Scored, blackout, importance_sampling, negative_sampling, noise_contrastive
 from attn_jax.outputs.frequencies import Frequencies, log_uniform, uniform, unigram
 from attn_jax.outputs.full import Linear
 from attn_jax.outputs.proposals import Distribution, Fixed, Learned
+from attn_jax.parts import Options, choice, option
 from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Array, Callable, Float, Int, PRNGKeyArray, wide
 
@@ -96,30 +96,64 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
         return loss.reshape(targets.shape), nll.reshape(targets.shape)
 
 
-def counted(options: "SampledOptions", frequencies: Frequencies) -> Distribution:
-    """Returns the distribution by counts.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UniformOptions(Options):
+    """Options of words that are sampled alike."""
 
-    Raises:
-        UserError: a word would never be sampled.
-    """
-    try:
-        return Distribution(
-            unigram(frequencies, power=options.power, smoothing=options.smoothing, reserved=len(SPECIAL))
-        )
-    except ValueError as error:
-        raise UserError(
-            f"model.output.proposal {options.proposal}: {error}; set model.output.smoothing to 1, or "
-            "model.output.proposal to log_uniform"
-        ) from None
+    def build(self, frequencies: Frequencies) -> Fixed | Learned:
+        """Builds the distribution that words are sampled from.
+
+        Raises:
+            UserError: a word would never be sampled.
+        """
+        return Fixed(probs=Distribution(uniform(frequencies)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogUniformOptions(UniformOptions):
+    """Options of words that are sampled by the logarithm of their rank."""
+
+    def build(self, frequencies: Frequencies) -> Fixed | Learned:
+        return Fixed(probs=Distribution(log_uniform(frequencies)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnigramOptions(UniformOptions):
+    """Options of words that are sampled by (count + smoothing)^power."""
+
+    power: float = option(0.75, "exponent of the counts", at_least=0, at_most=10)
+    smoothing: float = option(0.0, "added to the count of each word", at_least=0)
+
+    def build(self, frequencies: Frequencies) -> Fixed | Learned:
+        return Fixed(probs=self.counted(frequencies))
+
+    def counted(self, frequencies: Frequencies) -> Distribution:
+        """Returns the distribution by counts."""
+        reserved = len(SPECIAL)
+        try:
+            return Distribution(unigram(frequencies, power=self.power, smoothing=self.smoothing, reserved=reserved))
+        except ValueError as error:
+            raise UserError(
+                f"model.output.proposal: {error}; set model.output.proposal.smoothing to 1, or model.output.proposal "
+                "to log_uniform"
+            ) from None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearnedProposalOptions(UnigramOptions):
+    """Options of words that are sampled by a distribution learned with the model."""
+
+    num_classes: int = option(64, "number of classes of words", at_least=2)
+
+    def build(self, frequencies: Frequencies) -> Fixed | Learned:
+        return Learned(probs=self.counted(frequencies), num_classes=self.num_classes)
 
 
 PROPOSALS = {
-    "uniform": lambda options, frequencies: Fixed(probs=Distribution(uniform(frequencies))),
-    "log_uniform": lambda options, frequencies: Fixed(probs=Distribution(log_uniform(frequencies))),
-    "unigram": lambda options, frequencies: Fixed(probs=counted(options, frequencies)),
-    "learned": lambda options, frequencies: Learned(
-        probs=counted(options, frequencies), num_classes=options.num_classes
-    ),
+    "uniform": UniformOptions,
+    "log_uniform": LogUniformOptions,
+    "unigram": UnigramOptions,
+    "learned": LearnedProposalOptions,
 }
 NORMALIZERS = {"learned": True, "fixed": False}  # whether it is a parameter
 
@@ -133,14 +167,11 @@ class SampledOptions(OutputOptions):
     criterion: ClassVar[Callable] = staticmethod(importance_sampling)
 
     num_samples: int = option(1024, "number of words that are sampled for a batch", at_least=1)
-    proposal: str = option(
+    proposal: UniformOptions = choice(
+        PROPOSALS,
         "log_uniform",
         "distribution the words are sampled from: equal, by rank, by count^power, or learned with the model",
-        choices=PROPOSALS,
     )
-    power: float = option(0.75, "proposal unigram and learned: exponent of the counts", at_least=0, at_most=10)
-    smoothing: float = option(0.0, "proposal unigram and learned: added to the count of each word", at_least=0)
-    num_classes: int = option(64, "proposal learned: number of classes of words", at_least=2)
     frequencies: str = frequencies_option()
     chunk_size: int = option(8192, "number of words whose logits are in memory at a time", at_least=1)
 
@@ -156,7 +187,7 @@ class SampledOptions(OutputOptions):
             dtype=setting.dtype,
             chunk_size=self.chunk_size,
             criterion=type(self).criterion,
-            proposal=PROPOSALS[self.proposal](self, frequencies_of(setting)),
+            proposal=self.proposal.build(frequencies_of(setting)),
             num_samples=self.num_samples,
             learned_normalizer=self.has_learned_normalizer,
         )

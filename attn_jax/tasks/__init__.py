@@ -44,9 +44,4 @@ TASKS = {
 }
 
 
-def task_class(name: str) -> type[Task] | type[PointsTask]:
-    """Returns the class of the tasks that TASKS[name] makes."""
-    return TASKS[name].task_class
-
-
-__all__ = ["TASKS", "Pairs", "PictureTask", "PointsTask", "Task", "task_class"]
+__all__ = ["TASKS", "Pairs", "PictureTask", "PointsTask", "Task"]

@@ -14,12 +14,12 @@ of other sizes than those of training the sums with leading zeros, which are wri
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from attn_jax.errors import UserError
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.sequences import SPLITS, is_shared, owner
 from attn_jax.tasks.task import Pairs, Task
@@ -106,7 +106,8 @@ def _is_size(n: object) -> bool:
 class AdditionOptions(TextOptions):
     """Options of the task of adding two numbers."""
 
-    name: str = option("addition", "name of the task")
+    name: ClassVar[str] = "addition"
+
     digits: tuple = option((1, 5), "smallest and largest number of digits in training and validation")
     test_digits: tuple = option((), "numbers of digits in the test, such as (8, 16); (): as in training")
     reverse: bool = option(False, "the target begins with its last digit")

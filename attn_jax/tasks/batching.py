@@ -212,7 +212,7 @@ class Batches:
                 (
                     "data",
                     f"batches of the longest pairs are {longest[0]} x {longest[1]:,} source and {longest[2]:,} target "
-                    f"tokens, and the mean pair has {mean:.0f}; smaller task.buckets leave out what is longer",
+                    f"tokens, and the mean pair has {mean:.0f}; smaller task.buckets.shapes leave out what is longer",
                 )
             )
         for side in ("source", "target"):
@@ -220,7 +220,7 @@ class Batches:
             share = np.sum(tokens == UNK) / max(1, np.sum(tokens != EOS))
             if share > LARGEST_SHARE:
                 percent = f"{side}: {100 * share:.0f} % of the training tokens are unk"
-                found.append(("vocabulary", f"{percent}; see task.vocab_size and task.min_count"))
+                found.append(("vocabulary", f"{percent}; see task.vocab_size and min_count"))
         return found
 
     def batch_at(self, step: int) -> dict[str, np.ndarray | Picture]:

@@ -1,11 +1,14 @@
 """Buckets: the batch shapes (source length, target length) that sentence pairs are padded to."""
 
+import dataclasses
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
 from attn_jax.errors import UserError
+from attn_jax.parts import Options, option
 
 Buckets = tuple[tuple[int, int], ...]
 
@@ -70,3 +73,35 @@ def cut(lengths: Int[np.ndarray, " n"], parts: int) -> list[int]:
         chosen.append(int(values[j - 1]))
         j = before.pop()[j]
     return chosen[::-1]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AutomaticBuckets(Options):
+    """Options of buckets that are chosen by the lengths of the training pairs, see `choose_buckets`."""
+
+    shapes: ClassVar[tuple] = ()  # none is given
+
+    num_source: int = option(2, "number of source lengths for each target length", at_least=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FixedBuckets(Options):
+    """Options of buckets that are given, see `make_buckets`.
+
+    Raises:
+        UserError: there is none, or one is neither a positive integer nor a pair of them.
+    """
+
+    num_source: ClassVar[int] = 1  # not read
+
+    shapes: tuple = option((), "such as (16, (20, 24)): source 16 and target 16, source 20 and target 24")
+
+    def __post_init__(self):
+        if not self.shapes:
+            raise UserError(
+                "task.buckets.shapes is (); expected lengths such as (16, (20, 24)), or task.buckets=automatic"
+            )
+        make_buckets(self.shapes)
+
+
+BUCKETS = {"automatic": AutomaticBuckets, "fixed": FixedBuckets}

@@ -10,12 +10,12 @@ The days are from 1900 to 2050. Numbers with slashes are day first (21/11/2026),
 import dataclasses
 import datetime
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from attn_jax.errors import UserError
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.alignments import KANJI_DIGITS, Links, align_date
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.task import Pairs, Task
@@ -195,7 +195,8 @@ def _sample_pairs(rng: np.random.Generator, days: np.ndarray, num_pairs: int) ->
 class DatesOptions(TextOptions):
     """Options of the task of writing dates as YYYY-MM-DD."""
 
-    name: str = option("dates", "name of the task")
+    name: ClassVar[str] = "dates"
+
     valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:

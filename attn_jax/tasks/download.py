@@ -20,7 +20,7 @@ import requests
 from tqdm import tqdm
 
 from attn_jax.errors import UserError, lookup
-from attn_jax.options import user_path
+from attn_jax.paths import user_path
 from attn_jax.tasks.sources import DATASETS, Dataset, Remote
 
 SUMS = "SHA256SUMS"

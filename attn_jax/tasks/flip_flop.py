@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from attn_jax.errors import UserError
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.plain_text import beginnings
 from attn_jax.tasks.task import Pairs, Task
@@ -106,8 +106,8 @@ class FlipFlopOptions(TextOptions):
     """Options of the task of predicting texts of the flip-flop language."""
 
     has_sources: ClassVar[bool] = False
+    name: ClassVar[str] = "flip_flop"
 
-    name: str = option("flip_flop", "name of the task")
     num_instructions: int = option(64, "instructions of a text, each followed by a bit", at_least=2, at_most=100_000)
     ignored: float = option(0.8, "share of ignored bits in training and validation", at_least=0, at_most=1)
     test_ignored: float = option(0.98, "share of ignored bits in the test", at_least=0, at_most=1)

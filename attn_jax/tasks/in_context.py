@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attn_jax.options import option
+from attn_jax.parts import Options, option
 
 
 class Regressions(NamedTuple):
@@ -37,7 +37,7 @@ class Bayes(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InContextOptions:
+class InContextOptions(Options):
     """Options of in-context regression."""
 
     features: int = option(4, "columns of an input", at_least=1, at_most=1000)

@@ -7,13 +7,14 @@ import dataclasses
 import itertools
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from attn_jax.errors import UserError
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.batching import LARGEST_SHARE, encode_pairs
+from attn_jax.tasks.buckets import AutomaticBuckets
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.streaming import StreamedBatches
 from attn_jax.tasks.task import Encode, Pairs, Task
@@ -124,18 +125,24 @@ def first_pairs(index: TokenIndex, count: int) -> Pairs:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexedTextOptions(TextOptions):
-    """Options of the task of translating the pairs of an index."""
+    """Options of the task of translating the pairs of an index, which has all pairs and its own buckets."""
 
-    name: str = option("indexed_text", "name of the task")
+    name: ClassVar[str] = "indexed_text"
+    num_examples: ClassVar[int] = 0
+    buckets: ClassVar[AutomaticBuckets] = AutomaticBuckets()
+
     valid: tuple = option(
         ("valid.source", "valid.target"), "validation files (source, target) in data_dir", each=str, path=True
     )
     test: tuple = option(
         ("", ""), "test files (source, target); empty: the validation split is measured", each=str, path=True
     )
+    tokenize: str = option(
+        "13a",
+        "bleu: tokenizer of sacrebleu; none: the text is tokenized already",
+        affects="results",
+        afterwards=True,
+    )
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> IndexedTask:
-        for name, default in (("num_examples", 0), ("buckets", ()), ("source_buckets", 2)):
-            if (value := getattr(self, name)) != default:
-                raise UserError(f"task.{name} is {value}; an index has all pairs and its own buckets: leave it out")
         return indexed_text(data_dir=data_dir, valid=self.valid, test=self.test, vocabularies=kept)

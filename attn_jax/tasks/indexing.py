@@ -55,7 +55,7 @@ class IndexOptions:
     Attributes:
         vocabulary: a key of TEXT_VOCABULARIES.
         vocab_size: of source and target.
-        min_count, sentencepiece: see attn_jax.tasks.options.VocabularyOptions.
+        min_count, sentencepiece: see `min_count` and `model` in attn_jax.tasks.vocabulary_options.
         joint: one vocabulary for both sides, of the first size.
         sample: lines that SentencePiece is trained on, evenly spread over the text.
         buckets: shapes of batches; () chooses some by the lengths.

@@ -10,10 +10,10 @@ import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from attn_jax.errors import UserError
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.alignments import Links, align_letters
 from attn_jax.tasks.inflection_files import COLUMNS, names_of, paths_of, read_forms, read_splits
 from attn_jax.tasks.made_forms import copies, hallucinate
@@ -110,7 +110,9 @@ def inflection(
 class InflectionOptions(TextOptions):
     """Options of the task of inflecting a lemma."""
 
-    name: str = option("inflection", "name of the task")
+    name: ClassVar[str] = "inflection"
+    has_tags: ClassVar[bool] = True
+
     language: str = option("", "language of the files in data_dir, such as german; empty: a generated language")
     size: str = option("high", "size of the training file of the language", choices=("high", "medium", "low"))
     train: tuple = option(

@@ -3,10 +3,9 @@
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from attn_jax.errors import UserError, lookup, nearest
-from attn_jax.options import option
 from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.splits import hold_out, same_text, seen_in_training
 from attn_jax.tasks.task import Pairs, Task
@@ -45,7 +44,7 @@ def labelled_text(
         num_examples: training lines to use; 0 means all.
         vocabulary: of the text: name in TEXT_VOCABULARIES.
         vocab_size: of it the first counts.
-        min_count, sentencepiece: see attn_jax.tasks.options.VocabularyOptions.
+        min_count, sentencepiece: see `min_count` and `model` in attn_jax.tasks.vocabulary_options.
         vocabularies: (source, target) of an earlier run; None makes them.
 
     Raises:
@@ -142,7 +141,7 @@ def label_vocabulary(labels: Iterable[str], where: str) -> Words:
 class LabelledTextOptions(VocabularyOptions):
     """Options of the task of giving a text its label. Of train, valid, test and vocab_size the first part counts."""
 
-    name: str = option("labelled_text", "name of the task")
+    name: ClassVar[str] = "labelled_text"
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return labelled_text(**self.file_arguments(data_dir, kept))

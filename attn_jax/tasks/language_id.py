@@ -12,12 +12,12 @@ import dataclasses
 import pathlib
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from attn_jax.errors import UserError, lookup
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.inflection import ALL
 from attn_jax.tasks.inflection_files import read_forms
 from attn_jax.tasks.labelled_text import label_vocabulary
@@ -155,7 +155,8 @@ def make_lexicons(labels: Sequence[str], seed: int) -> dict[str, list[str]]:
 class LanguageIdOptions(TextOptions):
     """Options of the task of naming the language of a word."""
 
-    name: str = option("language_id", "name of the task")
+    name: ClassVar[str] = "language_id"
+
     size: str = option("high", "size of the training files", choices=("high", "medium", "low"))
     labels: tuple = option((), "languages to classify, such as ('german', 'french'); (): all available", each=str)
     valid_size: int = option(500, "number of validation examples", at_least=1)

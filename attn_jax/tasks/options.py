@@ -6,25 +6,32 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from attn_jax.errors import UserError
-from attn_jax.options import option
+from attn_jax.parts import Options, choice, option
 from attn_jax.tasks.alignments import Links
 from attn_jax.tasks.batching import BATCH_UNITS
+from attn_jax.tasks.buckets import BUCKETS, AutomaticBuckets, FixedBuckets
 from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.pieces import SentencePiece
-from attn_jax.tasks.sizes import TextSizes
-from attn_jax.tasks.task import Task
-from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES, VOCABULARIES
-from attn_jax.token_ids import SPECIAL
-
-PIECES = tuple(name for name, kind in VOCABULARIES.items() if issubclass(kind, SentencePiece))
-COUNTED = tuple(name for name in VOCABULARIES if name not in PIECES)
+from attn_jax.tasks.vocabulary_options import VOCABULARY_OPTIONS, VocabularyChoice
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskOptions:
-    """Options of every task. Subclasses add options of their own and implement `build`."""
+class TaskOptions(Options):
+    """Options of every task. Subclasses add options of their own and implement `build`.
 
-    name: str = option("", "name of the task")
+    Attributes:
+        name: key in TASKS.
+        data_kinds: names of the kinds of data that the examples can be read as, see attn_jax/evaluation/kinds.py.
+        of_pairs: the splits are sentence pairs, with two vocabularies.
+        has_sources: there is something to translate or to classify; else a text is predicted.
+        has_tags: sources may have tags.
+    """
+
+    name: ClassVar[str]
+    data_kinds: ClassVar[tuple[str, ...]] = ("text",)
+    of_pairs: ClassVar[bool] = True
+    has_sources: ClassVar[bool] = True
+    has_tags: ClassVar[bool] = False
+
     num_examples: int = option(0, "number of training examples to use or to generate; 0: all", at_least=0)
     batch_size: int = option(128, "examples per batch, over all devices", at_least=1)
 
@@ -60,20 +67,15 @@ class TaskOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextOptions(TaskOptions):
-    """Options of every text task: the shapes of batches."""
+    """Options of every text task: the shapes of batches.
 
-    task_class: ClassVar[type] = Task  # class of the task that `build` returns
-    # To build a model without data.
-    any_sizes: ClassVar[TextSizes] = TextSizes(len(SPECIAL), len(SPECIAL), has_tags=True)
-    has_sources: ClassVar[bool] = True  # else a text is predicted, and there is nothing to translate
+    Attributes:
+        tokenize: tokenizer of BLEU, see `VocabularyOptions`.
+    """
 
-    buckets: tuple = option(
-        (),
-        "batch shapes, such as (16, (20, 24)): source 16 and target 16, source 20 and target 24; (): automatic",
-    )
-    source_buckets: int = option(
-        2, "buckets (): number of source lengths for each target length", at_least=1, only=("buckets", ((),))
-    )
+    tokenize: ClassVar[str] = "13a"
+
+    buckets: AutomaticBuckets | FixedBuckets = choice(BUCKETS, "automatic", "batch shapes")
     batch_unit: str = option("sentences", "unit of batch_size", choices=BATCH_UNITS)
 
     def read_file(self, path: pathlib.Path) -> Pairs:
@@ -106,26 +108,18 @@ class VocabularyOptions(TextOptions):
         ("", ""), "test files (source, target); empty: the validation split is measured", each=str, path=True
     )
     valid_size: int = option(500, "number of validation examples", at_least=1)
-    vocabulary: str = option("words", "tokenizer and vocabulary", choices=TEXT_VOCABULARIES, afterwards=False)
+    vocabulary: VocabularyChoice = choice(VOCABULARY_OPTIONS, "words", "tokenizer and vocabulary", afterwards=False)
     vocab_size: tuple = option(
         (8000, 8000),
         "vocabulary sizes of source and target: exact for sentencepiece, else at most",
         each=int,
         afterwards=False,
     )
-    min_count: int = option(
-        2,
-        "words and characters seen less often than this in training become unk",
-        at_least=0,
-        only=("vocabulary", COUNTED),
-        afterwards=False,
-    )
-    sentencepiece: str = option(
-        "unigram",
-        "type of sentencepiece model",
-        choices=("unigram", "bpe"),
-        only=("vocabulary", PIECES),
-        afterwards=False,
+    tokenize: str = option(
+        "13a",
+        "bleu: tokenizer of sacrebleu; none: the text is tokenized already",
+        affects="results",
+        afterwards=True,
     )
 
     @property
@@ -134,9 +128,19 @@ class VocabularyOptions(TextOptions):
 
     def file_arguments(self, data_dir: str, kept: Any) -> dict[str, Any]:
         """Returns the arguments that every task of files takes."""
-        names = ("train", "valid", "test", "valid_size", "num_examples")
-        names += ("vocabulary", "vocab_size", "min_count", "sentencepiece")
-        return {"data_dir": data_dir, "vocabularies": kept, **{name: getattr(self, name) for name in names}}
+        return {
+            "data_dir": data_dir,
+            "train": self.train,
+            "valid": self.valid,
+            "test": self.test,
+            "valid_size": self.valid_size,
+            "num_examples": self.num_examples,
+            "vocabulary": self.vocabulary.name,
+            "vocab_size": self.vocab_size,
+            "min_count": self.vocabulary.min_count,
+            "sentencepiece": self.vocabulary.model,
+            "vocabularies": kept,
+        }
 
     def __post_init__(self):
         if len(self.vocab_size) != 2:

@@ -3,16 +3,17 @@
 import dataclasses
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from attn_jax.errors import UserError, lookup
-from attn_jax.options import option
-from attn_jax.tasks.options import PIECES, VocabularyOptions
+from attn_jax.parts import choice, option
+from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.splits import hold_out, same_text, seen_in_training
 from attn_jax.tasks.tags import add_tags, unseen_tags
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES, VOCABULARIES, TaggedTexts, Vocabulary
+from attn_jax.tasks.vocabulary_options import SAMPLED_OPTIONS, VocabularyChoice
 
 SPLITS = ("train", "valid", "test")
 HELD_OUT = 2015  # seed of the permutation for validation pairs and subsets, independent of the seed of a run
@@ -49,7 +50,7 @@ def parallel_text(
         vocabulary: name in TEXT_VOCABULARIES, in earlier runs in VOCABULARIES.
         vocab_size: of source and target.
         joint_vocabulary: one vocabulary for both sides, trained on both, of the first size.
-        min_count, sentencepiece: see attn_jax.tasks.options.VocabularyOptions.
+        min_count, sentencepiece: see `min_count` and `model` in attn_jax.tasks.vocabulary_options.
         tag_files: of the sources of train, valid and test; empty names where there is none.
         vocabularies: (source, target) of an earlier run; None trains them on the training split.
 
@@ -135,7 +136,9 @@ def _train(
 class ParallelTextOptions(VocabularyOptions):
     """Options of the task of translating lines."""
 
-    name: str = option("parallel_text", "name of the task")
+    name: ClassVar[str] = "parallel_text"
+    has_tags: ClassVar[bool] = True
+
     joint_vocabulary: bool = option(
         False, "share one vocabulary, of size vocab_size[0], between source and target", afterwards=False
     )
@@ -145,18 +148,10 @@ class ParallelTextOptions(VocabularyOptions):
         each=str,
         path=True,
     )
-    sample_pieces: float = option(
-        0.0,
-        "training splits texts at random: bpe leaves out a merge with this probability, unigram takes one of the best "
-        "splits with its probability to this power; 0: the best split",
-        at_least=0,
-        at_most=1,
-        only=("vocabulary", PIECES),
-        afterwards=False,
-    )
+    vocabulary: VocabularyChoice = choice(SAMPLED_OPTIONS, "words", "tokenizer and vocabulary", afterwards=False)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         task = parallel_text(
             joint_vocabulary=self.joint_vocabulary, tag_files=self.tag_files, **self.file_arguments(data_dir, kept)
         )
-        return dataclasses.replace(task, sample_pieces=self.sample_pieces)
+        return dataclasses.replace(task, sample_pieces=self.vocabulary.sample)

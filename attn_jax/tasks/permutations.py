@@ -11,13 +11,13 @@ n = 3 or swaps of neighbours alone it is easier.
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
 from attn_jax.errors import UserError, lookup
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.sequences import SPLITS, is_length, is_shared, owner
 from attn_jax.tasks.task import Pairs, Task
@@ -124,7 +124,8 @@ def permutations(
 class PermutationsOptions(TextOptions):
     """Options of the task of following permutations."""
 
-    name: str = option("permutations", "name of the task")
+    name: ClassVar[str] = "permutations"
+
     num_things: int = option(5, "things that are permuted; 5: S5", at_least=2, at_most=7)
     moves: str = option(
         "all", "permutations of a source: all, swaps of neighbours, or a swap and a cycle", choices=MOVES

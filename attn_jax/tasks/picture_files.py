@@ -12,10 +12,11 @@ import dataclasses
 import os
 import pathlib
 import zlib
-from typing import Any
+from typing import Any, ClassVar
 
 from attn_jax.errors import UserError
-from attn_jax.options import option, user_path
+from attn_jax.parts import option
+from attn_jax.paths import user_path
 from attn_jax.tasks.files import short, text_checksum
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.picture_options import PictureTaskOptions
@@ -194,13 +195,20 @@ def check_boxes(pairs: Pairs, image: tuple[int, int, int]) -> None:
 class PictureFilesOptions(PictureTaskOptions):
     """Options of the task of own images with captions."""
 
-    name: str = option("pictures", "name of the task")
+    name: ClassVar[str] = "pictures"
+
     train: str = option(
         "captions.tsv", "file of lines: image TAB caption (TAB boxes), in data_dir with the images", path=True
     )
     valid: str = option("", "validation file; empty: valid_size training lines are held out", path=True)
     test: str = option("", "test file; empty: the validation split is measured", path=True)
     questions: bool = option(False, "lines are: image TAB question TAB answer (TAB boxes)")
+    tokenize: str = option(
+        "13a",
+        "bleu: tokenizer of sacrebleu; none: the text is tokenized already",
+        affects="results",
+        afterwards=True,
+    )
     channels: int = option(3, "3: colours; 1: grey", at_least=1, at_most=3)
     valid_size: int = option(500, "number of validation examples", at_least=1)
     vocab_size: int = option(8000, "largest size of a vocabulary", at_least=len(SPECIAL) + 1, afterwards=False)

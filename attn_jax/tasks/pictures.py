@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from attn_jax.errors import UserError
-from attn_jax.options import user_path
+from attn_jax.paths import user_path
 from attn_jax.tasks.batching import EncodedPairs, Ragged, encode, encode_targets, make_ragged
 from attn_jax.tasks.files import reason
 from attn_jax.tasks.pairs import Pairs

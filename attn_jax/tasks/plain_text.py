@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from attn_jax.errors import UserError, lookup
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.splits import check_count, check_left, same_text, seen_in_training
@@ -72,7 +72,7 @@ def plain_text(
         block: tokens of a block, see `make_blocks`; 0 means lines.
         vocabulary: name in TEXT_VOCABULARIES.
         vocab_size: of it the second counts, the target's.
-        min_count, sentencepiece: see attn_jax.tasks.options.VocabularyOptions.
+        min_count, sentencepiece: see `min_count` and `model` in attn_jax.tasks.vocabulary_options.
         vocabularies: (source, target) of an earlier run; None makes them.
         seed: of the generated text.
 
@@ -226,10 +226,9 @@ class PlainTextOptions(VocabularyOptions):
     """Options of the task of predicting a text, of the first of train, valid and test and the second of vocab_size."""
 
     has_sources: ClassVar[bool] = False
+    name: ClassVar[str] = "plain_text"
 
-    name: str = option("plain_text", "name of the task")
     block: int = option(0, "tokens per example; 0: each line is an example")
-    vocabulary: str = option("words", "tokenizer and vocabulary", choices=TEXT_VOCABULARIES, afterwards=False)
 
     @property
     def cut_by(self) -> dict[str, tuple[str, ...]]:

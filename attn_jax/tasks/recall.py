@@ -13,13 +13,13 @@ A value costs nothing to a model that recalls; to one that knows the values but 
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
 from attn_jax.errors import UserError
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import Vocabulary, Words
@@ -135,7 +135,8 @@ def choose(count: int, size: int, chosen: int, rng: np.random.Generator) -> Int[
 class RecallOptions(TextOptions):
     """Options of the task of recalling the values of keys."""
 
-    name: str = option("recall", "name of the task")
+    name: ClassVar[str] = "recall"
+
     num_pairs: int = option(4, "pairs of a key and a value in a text", at_least=1, at_most=10_000)
     num_keys: int = option(128, "number of key words", at_least=1, at_most=MOST_WORDS)
     num_values: int = option(128, "number of value words", at_least=1, at_most=MOST_WORDS)

@@ -10,11 +10,10 @@ import numpy as np
 from jaxtyping import Float
 
 from attn_jax.errors import UserError, lookup
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.curves import NUM_CLASSES, curve, grid, spirals
 from attn_jax.tasks.options import TaskOptions
 from attn_jax.tasks.points import Columns, Points, PointsTask, make_task
-from attn_jax.tasks.sizes import PointSizes
 from attn_jax.tasks.tables import Table, digits_of, number, place_of, read_table
 
 NUM_POINTS = 40  # of the curve, by default
@@ -201,10 +200,10 @@ def _examples(points: Points, separator: str) -> tuple[str, ...]:
 class RegressionOptions(TaskOptions):
     """Options of the task of predicting a column of numbers or classes."""
 
-    task_class: ClassVar[type] = PointsTask
-    any_sizes: ClassVar[PointSizes] = PointSizes(1, 100)
+    data_kinds: ClassVar[tuple[str, ...]] = ("points",)
+    of_pairs: ClassVar[bool] = False
+    name: ClassVar[str] = "regression"
 
-    name: str = option("regression", "name of the task")
     train: tuple = option(("", ""), "(name, ''): CSV file in data_dir; empty: generated points", each=str, path=True)
     test: tuple = option(
         ("", ""), "(name, ''): CSV file of test points; empty: valid_size points are held out", each=str, path=True

@@ -39,7 +39,7 @@ class PieceSampler:
         self._vocabularies = dict(zip(SIDES, vocabularies, strict=True))
         if not any(map(has_pieces, vocabularies)):
             raise UserError(
-                f"task.sample_pieces {alpha} needs task.vocabulary sentencepiece, whose texts have many splits"
+                f"task.vocabulary.sample {alpha} needs vocabularies of sentencepiece, whose texts have many splits"
             )
 
     def sample(self, side: str, indices: Iterable[int], key: tuple[int, ...]) -> list[list[int]] | None:

@@ -14,13 +14,13 @@ the task count the test sequences that training has), and lengths that do not oc
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
 from attn_jax.errors import UserError, lookup
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import Vocabulary, Words
@@ -159,7 +159,8 @@ def is_length(n: object) -> bool:
 class SequencesOptions(TextOptions):
     """Options of the task of copying, reversing or sorting symbols."""
 
-    name: str = option("sequences", "name of the task")
+    name: ClassVar[str] = "sequences"
+
     operation: str = option("sort", "operation that turns the source into the target", choices=OPERATIONS)
     num_symbols: int = option(32, "number of different symbols", at_least=2, at_most=100_000)
     lengths: tuple = option((1, 16), "shortest and longest source in training and validation")

@@ -52,7 +52,7 @@ class TokenTable:
         ranked = sorted((token for token in counts if counts[token] >= min_count), key=lambda t: (-counts[t], t))
         if not ranked:
             most = max(counts.values(), default=0)
-            raise UserError(f"no token is seen {min_count} times, the commonest {most}; set a smaller task.min_count")
+            raise UserError(f"no token is seen {min_count} times, the commonest {most}; set a smaller min_count")
         return cls([*cls.first, *ranked[: vocab_size - len(reserved)]])
 
     @staticmethod

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attn_jax.errors import UserError
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.plain_text import beginnings
 from attn_jax.tasks.task import Pairs, Task
@@ -141,8 +141,8 @@ class ZipfOptions(TextOptions):
     """Options of the task of predicting a generated text of known entropy."""
 
     has_sources: ClassVar[bool] = False
+    name: ClassVar[str] = "zipf"
 
-    name: str = option("zipf", "name of the task")
     num_words: int = option(10_000, "number of words", at_least=2, at_most=10_000_000)
     num_classes: int = option(16, "number of word classes, each followed by few others", at_least=1, at_most=1000)
     exponent: float = option(1.0, "exponent of Zipf's law", at_least=0, at_most=10)

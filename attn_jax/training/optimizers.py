@@ -7,6 +7,8 @@ it is part of opt_state, and the host halves it when the validation loss stops i
 """
 
 import math
+import re
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -16,20 +18,13 @@ import numpy as np
 import optax
 
 from attn_jax.attention.hard.baselines import RUNNING
-from attn_jax.errors import UserError, check_known, lookup
+from attn_jax.errors import UserError, check_known
 from attn_jax.types import Callable, PyTree
 
 RUNNING_RATE = 0.05
 LEAST_EPS = 1e-16  # of adam: up to about this size a gradient may leave v at 0 in float32, with the largest b2
 TINY = 1e-30  # added to a norm, which may be 0
 Schedule = Callable[[Any], Any]  # number of updates so far -> learning rate
-
-
-class ScheduleKind(NamedTuple):
-    """A kind of schedule: the learning rate as a function of the update, and whether the host halves it as well."""
-
-    make: Callable[[Real, int, int], Schedule]  # (learning_rate, warmup_steps, num_steps) -> Schedule
-    halves_on_plateau: bool = False  # whether it is halved when the validation loss stops improving
 
 
 class PlateauState(NamedTuple):
@@ -40,87 +35,98 @@ class PlateauState(NamedTuple):
 
 def make_optimizer(
     *,
-    name: str,
-    learning_rate: Real,
-    schedule: str,
-    warmup_steps: int,
-    plateau_patience: int,
-    halve_after: int = 0,
-    halve_every: int = 0,
-    clip_norm: Real,
+    precondition: optax.GradientTransformation,
+    rate: Schedule,
+    clip_norm: Real = 0.0,
     clip_each: bool = False,
-    weight_decay: Real,
-    momentum: Real,
-    b1: Real,
-    b2: Real,
-    eps: Real,
-    num_steps: int,
+    on_plateau: bool = False,
+    groups: Sequence[tuple[str, Real]] = (),
 ) -> optax.GradientTransformation:
-    """Makes one gradient transformation of the options in config.optimizer.
+    """Makes one gradient transformation.
 
     Args:
-        name: a key of OPTIMIZERS.
-        learning_rate: the largest rate of the schedule.
-        schedule: a key of SCHEDULES.
-        warmup_steps: updates over which the rate rises linearly.
-        plateau_patience: evaluations without a better loss before the rate is halved; used by the host, see SinceBest.
-        halve_after, halve_every: halve the rate every `halve_every` updates, counted from `halve_after`; 0: never.
+        precondition: of the clipped gradient, such as `adam`.
+        rate: schedule of the learning rate.
         clip_norm: scale the gradient down to at most this global norm (Pascanu et al. 2013, section 3.2), that of a
             learned baseline of hard attention by itself; 0: never.
         clip_each: clip the gradient of each parameter array by its own norm.
-        weight_decay: of adamw (Loshchilov & Hutter 2019); of arrays with two or more axes only, not of biases.
-        momentum: of sgd.
-        b1, b2, eps: of adam and adamw.
-        num_steps: the length of the training.
-
-    Raises:
-        UserError: a name is unknown, or a number out of range.
+        on_plateau: whether the host may halve the rate, see `halve`.
+        groups: (pattern of paths, factor of the learning rate), see `of_groups`.
     """
-    numbers = {"learning_rate": learning_rate, "clip_norm": clip_norm, "warmup_steps": warmup_steps}
-    numbers |= {"halve_after": halve_after, "halve_every": halve_every}
-    numbers |= {"weight_decay": weight_decay, "momentum": momentum}
-    for field, value in numbers.items():
-        if not (value >= 0 and math.isfinite(value)):
-            raise UserError(f"optimizer.{field} must be a finite number >= 0, got {value}")
-    if momentum >= 1:
-        raise UserError(f"optimizer.momentum must be below 1, got {momentum}: old gradients would never fade")
-    on_plateau = lookup(SCHEDULES, schedule, "optimizer.schedule").halves_on_plateau
-    if on_plateau and plateau_patience < 1:
-        raise UserError(f"optimizer.plateau_patience must be at least 1, got {plateau_patience}")
-    rate = make_schedule(
-        learning_rate=learning_rate,
-        schedule=schedule,
-        warmup_steps=warmup_steps,
-        halve_after=halve_after,
-        halve_every=halve_every,
-        num_steps=num_steps,
-    )
-    precondition = lookup(OPTIMIZERS, name, "optimizer.name")
+    factors = [of_groups(groups)] if groups else []
     tx = optax.chain(
+        *([frozen(groups)] if any(not factor for _, factor in groups) else []),
         clip_apart(clip(clip_norm, clip_each)) if clip_norm > 0 else optax.identity(),
-        precondition(weight_decay=weight_decay, momentum=momentum, b1=b1, b2=b2, eps=eps),
+        precondition,
         optax.scale_by_learning_rate(rate),
+        *factors,
         scale_by_plateau() if on_plateau else optax.identity(),
     )
     return keep_running(tx)
 
 
-def make_schedule(
-    *,
-    learning_rate: Real,
-    schedule: str,
-    warmup_steps: int,
-    halve_after: int = 0,
-    halve_every: int = 0,
-    num_steps: int,
-) -> Schedule:
-    """Makes the schedule of the learning rate, without the `scale` of a plateau.
+def check_group(group: Any) -> None:
+    """Checks a group of parameters.
 
     Raises:
-        UserError: the schedule is unknown.
+        UserError: it is no pair of a regular expression and a factor of at least 0.
     """
-    rate = lookup(SCHEDULES, schedule, "optimizer.schedule").make(learning_rate, warmup_steps, num_steps)
-    return halving(rate, halve_after, halve_every) if halve_every else rate
+    good = isinstance(group, tuple) and len(group) == 2 and isinstance(group[0], str)
+    good = good and isinstance(group[1], Real) and not isinstance(group[1], bool) and 0 <= group[1] < math.inf
+    try:
+        good = good and re.compile(group[0]) is not None
+    except re.error as error:
+        raise UserError(f"optimizer.groups {group[0]!r} is no regular expression: {error}") from None
+    if not good:
+        raise UserError(
+            f"optimizer.groups has {group!r}; expected pairs of a pattern of paths and a factor of at least 0, such as "
+            "(('encoder/.*', 0.1),)"
+        )
+
+
+def check_groups(groups: Sequence[tuple[str, Real]], params: PyTree) -> None:
+    """Checks that each pattern matches the path of a parameter.
+
+    Raises:
+        UserError: one does not; the message names a few paths.
+    """
+    paths = [path_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+    for pattern, _ in groups:
+        if not any(re.fullmatch(pattern, path) for path in paths):
+            raise UserError(
+                f"optimizer.groups {pattern!r} matches no parameter; paths are such as {', '.join(paths[:4])}"
+            )
+
+
+def path_of(path: Sequence[Any]) -> str:
+    """Returns the path of a parameter: "encoder/forward_0/kernel"."""
+    return "/".join(_key(part) for part in path)
+
+
+def factor_of(groups: Sequence[tuple[str, Real]], path: Sequence[Any]) -> Real:
+    """Returns the factor of the first group whose pattern matches the whole path; 1 where none does."""
+    return next((factor for pattern, factor in groups if re.fullmatch(pattern, path_of(path))), 1)
+
+
+def of_groups(groups: Sequence[tuple[str, Real]]) -> optax.GradientTransformation:
+    """Multiplies each update with the factor of its group."""
+
+    def update(updates, state, params=None):
+        return jax.tree.map_with_path(lambda path, u: u * factor_of(groups, path), updates), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def frozen(groups: Sequence[tuple[str, Real]]) -> optax.GradientTransformation:
+    """Sets the gradients of groups with the factor 0 to 0, so that they do not count in a norm."""
+
+    def update(updates, state, params=None):
+        return (
+            jax.tree.map_with_path(lambda path, u: u if factor_of(groups, path) else jnp.zeros_like(u), updates),
+            state,
+        )
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
 def clip(norm: Real, each: bool) -> optax.GradientTransformation:
@@ -153,7 +159,7 @@ def _key(part) -> str:
     return getattr(part, "key", "")
 
 
-def adam(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:
+def adam(*, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:
     """m / (sqrt(v) + eps), both bias-corrected (Kingma & Ba 2015, algorithm 1)."""
     if eps < LEAST_EPS:
         raise UserError(
@@ -163,13 +169,13 @@ def adam(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -
     return optax.scale_by_adam(b1=b1, b2=b2, eps=eps)
 
 
-def adamw(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:
+def adamw(*, weight_decay: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:
     """Adam plus weight_decay * parameter (Loshchilov & Hutter 2019, algorithm 2), for leaves of two or more axes."""
     decay = optax.add_decayed_weights(weight_decay, mask=lambda params: jax.tree.map(lambda x: x.ndim >= 2, params))
-    return optax.chain(adam(weight_decay=weight_decay, momentum=momentum, b1=b1, b2=b2, eps=eps), decay)
+    return optax.chain(adam(b1=b1, b2=b2, eps=eps), decay)
 
 
-def sgd(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:
+def sgd(*, momentum: Real) -> optax.GradientTransformation:
     """The gradient, or with `momentum` the decayed sum of the gradients so far."""
     return optax.trace(decay=momentum) if momentum else optax.identity()
 
@@ -298,13 +304,3 @@ class SinceBest:
     def state(self, state: dict) -> None:
         if state:
             self.best, self.count = np.asarray(state["best"], np.float64), np.asarray(state["count"], np.int64)
-
-
-OPTIMIZERS = {"adam": adam, "adamw": adamw, "sgd": sgd}
-
-SCHEDULES = {
-    "constant": ScheduleKind(constant),
-    "inverse_sqrt": ScheduleKind(inverse_sqrt),
-    "cosine": ScheduleKind(cosine),
-    "plateau": ScheduleKind(constant, halves_on_plateau=True),
-}

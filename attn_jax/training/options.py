@@ -1,4 +1,4 @@
-"""Options of training."""
+"""Options of training and of optimizers."""
 
 import dataclasses
 from typing import ClassVar
@@ -6,20 +6,63 @@ from typing import ClassVar
 import optax
 
 from attn_jax.errors import UserError
-from attn_jax.options import option
-from attn_jax.training.optimizers import LEAST_EPS, OPTIMIZERS, SCHEDULES, Schedule, make_optimizer, make_schedule
+from attn_jax.parts import Options, Where, choice, option
+from attn_jax.training import optimizers
+from attn_jax.training.optimizers import LEAST_EPS, Schedule, make_optimizer
 
 SEED_CHOICES = ("", "train", "valid")
 ON_NAN = {"stop": 0, "rewind": 10}  # how often a run may go back
+TEXTS = Where(lambda chosen: chosen["task"].of_pairs, "a task.name of texts or images, not of points")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainOptions:
+class StartOptions(Options):
+    """Options of parameters that are random at first."""
+
+    workdir: ClassVar[str] = ""
+    vectors: ClassVar[dict[str, str]] = {}  # side -> file
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunStart(StartOptions):
+    """Options of parameters that are those of a trained run at first, as far as it has them."""
+
+    workdir: str = option("", "work directory of a trained run with equal vocabularies", path=True)
+
+    def __post_init__(self):
+        if not self.workdir:
+            raise UserError("train.start.workdir is empty; expected the work directory of a trained run")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorStart(StartOptions):
+    """Options of embeddings that are word vectors at first."""
+
+    source: str = option(
+        "", "file in data_dir of word vectors (text of GloVe or word2vec) of the source; empty: random", path=True
+    )
+    target: str = option("", "file in data_dir of word vectors of the target; empty: random", path=True)
+
+    def __post_init__(self):
+        if not self.vectors:
+            raise UserError("train.start vectors names no file; expected train.start.source, target or both")
+
+    @property
+    def vectors(self) -> dict[str, str]:
+        """File of each side that has one."""
+        return {side: name for side, name in (("source", self.source), ("target", self.target)) if name}
+
+
+STARTS = {"random": StartOptions, "run": RunStart, "vectors": VectorStart}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainOptions(Options):
     """Options of a training run."""
 
-    num_steps: int = option(0, "number of optimizer steps; 0: set by num_epochs", at_least=0)
+    num_steps: int = option(0, "largest number of optimizer steps; 0: num_epochs decides", at_least=0)
     num_epochs: float = option(
-        20.0, "number of passes over the training examples", at_least=0, at_most=1e9, only=("num_steps", (0,))
+        20.0, "largest number of passes over the training examples; 0: num_steps decides", at_least=0, at_most=1e9
     )
     log_every: int = option(50, "number of steps between log lines", at_least=1, affects="nothing")
     eval_every: int = option(0, "number of steps between evaluations; 0: once an epoch", at_least=0)
@@ -40,97 +83,190 @@ class TrainOptions:
         at_least=0,
         afterwards=True,
     )
-
-    # What a regression trains with; models of text and images have options of these names.
-    lazy_rows: ClassVar[bool] = False
-    microbatches: ClassVar[int] = 1
-    choose_seed: ClassVar[str] = ""
-    start_from: ClassVar[str] = ""
-    source_vectors: ClassVar[str] = ""
-    target_vectors: ClassVar[str] = ""
-    label_smoothing: ClassVar[float] = 0.0
+    lazy_rows: bool = option(
+        False,
+        "update only the rows of embeddings and sampled output layers that a step reads, and their moments (lazy Adam)",
+        where=TEXTS,
+    )
+    microbatches: int = option(1, "gradient accumulation: number of parts of a batch", at_least=1, where=TEXTS)
+    choose_seed: str = option(
+        "",
+        "seed to predict with: the first, the lowest training loss (train), the best best_metric (valid)",
+        choices=SEED_CHOICES,
+        where=TEXTS,
+    )
+    start: StartOptions | None = choice(STARTS, "random", "first parameters of a new run", where=TEXTS)
 
     def __post_init__(self):
         if not self.num_steps and not self.num_epochs:
             raise UserError("train.num_steps and train.num_epochs are both 0; expected one of them to be more")
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TextTrainOptions(TrainOptions):
-    """Options of training on texts and stories."""
-
-    lazy_rows: bool = option(
-        False,
-        "update only the rows of embeddings and sampled output layers that a step reads, and their moments (lazy Adam)",
-    )
-    microbatches: int = option(1, "gradient accumulation: number of parts of a batch", at_least=1)
-    choose_seed: str = option(
-        "",
-        "seed to predict with: the first, the lowest training loss (train), the best best_metric (valid)",
-        choices=SEED_CHOICES,
-    )
-    start_from: str = option(
-        "",
-        "work directory of a trained run with equal vocabularies, whose parameters a new run starts from; empty: none",
-        path=True,
-    )
-    source_vectors: str = option(
-        "",
-        "file in data_dir of word vectors (text of GloVe or word2vec), first values of source embeddings; empty: none",
-        path=True,
-    )
-    target_vectors: str = option("", "the same file for target embeddings; empty: none", path=True)
+    def steps(self, steps_per_epoch: int) -> int:
+        """Returns the number of steps of a training: that of num_steps or of num_epochs, whichever is less."""
+        of_epochs = max(1, round(self.num_epochs * steps_per_epoch)) if self.num_epochs else self.num_steps
+        return min(self.num_steps or of_epochs, of_epochs)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenTrainOptions(TextTrainOptions):
-    """Options of training models with a softmax over tokens."""
+class ScheduleOptions(Options):
+    """Options of a schedule of the learning rate. A subclass defines `build`."""
 
-    label_smoothing: float = option(
-        0.0, "probability spread evenly over the vocabulary in the targets", at_least=0, at_most=0.999
-    )
+    patience: ClassVar[int] = 0  # evaluations without a better loss before the rate is halved; 0: it never is
+
+    def build(self, learning_rate: float, warmup_steps: int, num_steps: int) -> Schedule:
+        """Builds the schedule: learning rate as a function of the number of updates."""
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerOptions:
-    """Options of the optimizer and its learning rate schedule."""
+class ConstantOptions(ScheduleOptions):
+    """Options of a learning rate that stays."""
 
-    name: str = option("adam", "type of optimizer", choices=OPTIMIZERS)
-    learning_rate: float = option(1e-3, "peak learning rate")
-    schedule: str = option(
-        "constant",
-        "schedule of the learning rate; plateau: halve it when the validation loss stalls",
-        choices=SCHEDULES,
+    def build(self, learning_rate, warmup_steps, num_steps):
+        return optimizers.constant(learning_rate, warmup_steps, num_steps)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlateauOptions(ConstantOptions):
+    """Options of a learning rate that is halved when the validation loss stalls."""
+
+    patience: int = option(1, "number of evaluations without a better loss before the rate is halved", at_least=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InverseSqrtOptions(ScheduleOptions):
+    """Options of a learning rate that falls with the root of the step."""
+
+    def build(self, learning_rate, warmup_steps, num_steps):
+        return optimizers.inverse_sqrt(learning_rate, warmup_steps, num_steps)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CosineOptions(ScheduleOptions):
+    """Options of a learning rate that falls as a half wave."""
+
+    def build(self, learning_rate, warmup_steps, num_steps):
+        return optimizers.cosine(learning_rate, warmup_steps, num_steps)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HalvingOptions(ScheduleOptions):
+    """Options of a learning rate that is halved at fixed steps."""
+
+    every: int = option(10_000, "number of steps between two halvings", at_least=1)
+    after: int = option(0, "steps before the first period begins", at_least=0)
+
+    def build(self, learning_rate, warmup_steps, num_steps):
+        rate = optimizers.constant(learning_rate, warmup_steps, num_steps)
+        return optimizers.halving(rate, self.after, self.every)
+
+
+SCHEDULES = {
+    "constant": ConstantOptions,
+    "inverse_sqrt": InverseSqrtOptions,
+    "cosine": CosineOptions,
+    "plateau": PlateauOptions,
+    "halving": HalvingOptions,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlobalClip(Options):
+    """Options of clipping the gradient by its global norm (Pascanu 2013)."""
+
+    each: ClassVar[bool] = False
+
+    norm: float = option(1.0, "largest norm of the gradient", at_least=1e-30)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EachClip(GlobalClip):
+    """Options of clipping the gradient of each parameter array by its own norm."""
+
+    each: ClassVar[bool] = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoClip(Options):
+    """Options of a gradient that is not clipped."""
+
+    each: ClassVar[bool] = False
+    norm: ClassVar[float] = 0.0
+
+
+CLIPS = {"none": NoClip, "global": GlobalClip, "each": EachClip}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerOptions(Options):
+    """Options of the optimizer and its learning rate schedule. A subclass defines `precondition`."""
+
+    learning_rate: float = option(1e-3, "peak learning rate", at_least=0)
+    schedule: ScheduleOptions = choice(SCHEDULES, "constant", "schedule of the learning rate")
+    warmup_steps: int = option(0, "number of steps over which the learning rate rises linearly", at_least=0)
+    clip: GlobalClip | NoClip = choice(
+        CLIPS, "global", "largest norm of the gradient, of all of it or of each parameter array by itself"
     )
-    warmup_steps: int = option(0, "number of steps over which the learning rate rises linearly")
-    plateau_patience: int = option(1, "plateau: number of evaluations without a better loss before the rate is halved")
-    halve_every: int = option(0, "halve the rate every this many steps; 0: never")
-    halve_after: int = option(0, "halve_every: steps before the first period begins")
-    clip_norm: float = option(1.0, "largest global norm of the gradient; 0: no clipping")
-    clip_each: bool = option(
-        False, "clip the gradient of each parameter array by its own norm, in place of the global norm"
+    groups: tuple = option(
+        (),
+        "((pattern, factor), ...): factor of the learning rate of the parameters whose path matches, such as "
+        "(('encoder/.*', 0.1),); 0: they are not trained",
     )
-    weight_decay: float = option(0.0, "adamw: weight decay per step, multiplied by the learning rate", at_least=0)
-    momentum: float = option(0.0, "sgd: momentum, the decay rate of the sum of gradients", at_least=0, at_most=0.999999)
-    b1: float = option(0.9, "adam: decay rate of the mean gradient", at_least=0, at_most=0.999999)
-    b2: float = option(0.999, "adam: decay rate of the mean squared gradient", at_least=0, at_most=0.999999)
-    eps: float = option(1e-8, "adam: added to the root of the mean squared gradient", at_least=LEAST_EPS)
+
+    def __post_init__(self):
+        for group in self.groups:
+            optimizers.check_group(group)
+
+    def precondition(self) -> optax.GradientTransformation:
+        """Returns what the clipped gradient is turned into."""
+        raise NotImplementedError
 
     def build(self, num_steps: int) -> optax.GradientTransformation:
-        """Builds the optimizer of a run of `num_steps` updates.
-
-        Raises:
-            UserError: a number is out of range.
-        """
-        return make_optimizer(**dataclasses.asdict(self), num_steps=num_steps)
+        """Builds the optimizer of a run of `num_steps` updates."""
+        return make_optimizer(
+            precondition=self.precondition(),
+            rate=self.build_schedule(num_steps),
+            clip_norm=self.clip.norm,
+            clip_each=self.clip.each,
+            on_plateau=self.schedule.patience > 0,
+            groups=self.groups,
+        )
 
     def build_schedule(self, num_steps: int) -> Schedule:
         """Builds the schedule: learning rate as a function of the number of updates."""
-        return make_schedule(
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
-            warmup_steps=self.warmup_steps,
-            halve_after=self.halve_after,
-            halve_every=self.halve_every,
-            num_steps=num_steps,
-        )
+        return self.schedule.build(self.learning_rate, self.warmup_steps, num_steps)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdamOptions(OptimizerOptions):
+    """Options of Adam (Kingma & Ba 2015)."""
+
+    b1: float = option(0.9, "decay rate of the mean gradient", at_least=0, at_most=0.999999)
+    b2: float = option(0.999, "decay rate of the mean squared gradient", at_least=0, at_most=0.999999)
+    eps: float = option(1e-8, "added to the root of the mean squared gradient", at_least=LEAST_EPS)
+
+    def precondition(self) -> optax.GradientTransformation:
+        return optimizers.adam(b1=self.b1, b2=self.b2, eps=self.eps)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdamWOptions(AdamOptions):
+    """Options of Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
+
+    weight_decay: float = option(0.0, "weight decay per step, multiplied by the learning rate", at_least=0)
+
+    def precondition(self) -> optax.GradientTransformation:
+        return optimizers.adamw(weight_decay=self.weight_decay, b1=self.b1, b2=self.b2, eps=self.eps)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SGDOptions(OptimizerOptions):
+    """Options of gradient descent."""
+
+    momentum: float = option(0.0, "decay rate of the sum of gradients", at_least=0, at_most=0.999999)
+
+    def precondition(self) -> optax.GradientTransformation:
+        return optimizers.sgd(momentum=self.momentum)
+
+
+OPTIMIZERS = {"adam": AdamOptions, "adamw": AdamWOptions, "sgd": SGDOptions}

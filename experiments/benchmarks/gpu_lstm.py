@@ -11,7 +11,7 @@ import jax
 import optax
 import torch
 
-from attn_jax.cli.options import resolve
+from attn_jax.cli.options import change, resolve
 from attn_jax.models.base import Model
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.training.loop import TrainState, make_train_step
@@ -53,10 +53,7 @@ def of_batch(pairs: int, sizes: Sizes) -> Sizes:
 
 def build(dtype: str, sizes: Sizes) -> tuple[Model, optax.GradientTransformation]:
     """Builds our LSTM with dot attention, and Adam."""
-    config = translation_speed.get_config(dtype)
-    config.model.dropout = 0.0
-    config.model.embedding_size = config.model.hidden_size = config.model.readout_size = sizes.size
-    options = resolve(config)
+    options = resolve(change(translation_speed.get_config(dtype, sizes.size), {"model.dropout": 0.0}))
     return options.build_model(TextSizes(sizes.vocab_size, sizes.vocab_size)), options.optimizer.build(1)
 
 

@@ -36,9 +36,9 @@ Losses = Iterator[Callable[[], Any]]  # after each update, a function that waits
 
 def build(dtype: str, sizes: Sizes) -> tuple[Model, optax.GradientTransformation]:
     """Builds our Transformer, that of transformer_speed.py without dropout and in these sizes, and Adam."""
-    config = transformer_speed.get_config(dtype, 0.0, 0.0)
-    config.model.hidden_size, config.model.num_layers = sizes.size, sizes.layers
-    config.model.num_heads, config.model.feed_forward_size = sizes.heads, sizes.inner
+    config = transformer_speed.get_config(
+        dtype, 0.0, 0.0, size=sizes.size, layers=sizes.layers, heads=sizes.heads, inner=sizes.inner
+    )
     options = resolve(config)
     return options.build_model(TextSizes(sizes.vocab_size, sizes.vocab_size)), options.optimizer.build(1)
 

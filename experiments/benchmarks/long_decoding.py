@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.cli.allocator import use_huge_pages
-from attn_jax.cli.options import resolve
+from attn_jax.cli.options import change, resolve
 from attn_jax.models.transformer.language_model import DecodeState
 from attn_jax.tasks.sizes import TextSizes
 from configs import recall
@@ -26,6 +26,7 @@ from experiments.benchmarks.turns import Program, summary, take_turns, write
 
 LENGTHS = (1024, 4096, 16_384, 65_536)
 MEMORIES = ("keys", "linear", "retention", "delta", "gated_delta", "mesa")
+KEPT = {"keys": "map"}  # what is no memory of fixed size -> its name in a config
 VOCAB_SIZE = 64
 
 
@@ -34,8 +35,7 @@ def make_step(memory: str, length: int) -> tuple[Callable, DecodeState, int]:
 
     The function writes into the caches that it is given, as the loop of a decoder does.
     """
-    config = recall.get_config()
-    config.model.attention.memory = memory
+    config = change(recall.get_config(), {"model.attention": KEPT.get(memory, memory)})
     model = resolve(config).build_model(TextSizes(VOCAB_SIZE, VOCAB_SIZE))
     source = jnp.full((1, 1), 4, jnp.int32)
     params = jax.jit(model.init)(jax.random.key(0), {"source": source, "target_in": source, "target_out": source})

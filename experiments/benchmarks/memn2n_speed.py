@@ -23,12 +23,12 @@ import torch
 from torch import nn
 
 from attn_jax.cli.build import build_setup, build_task
+from attn_jax.cli.options import change, resolve
 from attn_jax.models.memory_networks.base import find_sentences
-from attn_jax.options import expanded
+from attn_jax.paths import expanded
 from attn_jax.tasks.batching import Batches
 from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.training.loop import TrainState, make_train_step
-from attn_jax.training.optimizers import make_optimizer
 from configs import babi_memn2n
 from experiments.benchmarks.turns import Program, summary, take_turns, write
 
@@ -80,15 +80,21 @@ def padded(batch: dict, memory_size: int, words: int) -> tuple[torch.Tensor, ...
 
 def make_programs(options: argparse.Namespace) -> tuple[list[Program], str]:
     """Returns the programs, whose steps are epochs, and the report of the parity check."""
-    config = babi_memn2n.get_config()
-    config.data_dir, config.task.numbers = options.data_dir, (options.number,)
-    config.model.noise, config.model.linear_steps = 0.0, 0
+    changes = {
+        "data_dir": options.data_dir,
+        "task.numbers": (options.number,),
+        "model.noise": 0.0,
+        "model.linear_steps": 0,
+        "optimizer.learning_rate": RATE,
+        "optimizer.schedule": "constant",
+        "optimizer.clip.norm": CLIP,
+    }
+    config = change(babi_memn2n.get_config(), changes)
     task = build_task(config)
     setup = build_setup(config, task.kept)
     model, pairs = setup.model, setup.predictor.translator.encode(task.splits["train"])
     buckets = choose_buckets(pairs.source.lengths, pairs.target.lengths)
-    optimizer = config.optimizer.to_dict() | {"learning_rate": RATE, "clip_norm": CLIP, "halve_every": 0}
-    tx = make_optimizer(**optimizer, num_steps=1)
+    tx = resolve(config).optimizer.build(1)
     batches = Batches(pairs, buckets, 32)
     first = batches.batch_at(0)
     params = jax.device_get(jax.jit(model.init)(jax.random.key(0), first))

@@ -21,7 +21,7 @@ import torch
 from ml_collections import ConfigDict
 
 from attn_jax.cli.allocator import use_huge_pages
-from attn_jax.cli.options import resolve
+from attn_jax.cli.options import change, resolve
 from attn_jax.models.base import Model
 from attn_jax.tasks.batching import Batches
 from attn_jax.tasks.buckets import choose_buckets
@@ -45,18 +45,30 @@ THEIRS = "torch.nn.Transformer, fused Adam, real positions"
 SIZE, LAYERS, HEADS, INNER = 256, 3, 4, 1024
 
 
-def get_config(dtype: str, dropout: float, weights_dropout: float) -> ConfigDict:
+def get_config(
+    dtype: str,
+    dropout: float,
+    weights_dropout: float,
+    *,
+    size: int = SIZE,
+    layers: int = LAYERS,
+    heads: int = HEADS,
+    inner: int = INNER,
+) -> ConfigDict:
     """Returns the config of our model, with dropout of attention weights as in torch.nn.Transformer."""
-    config = base.get_config(model="transformer")
-    config.dtype = dtype
-    config.model.encoder = "transformer"
-    config.model.hidden_size = SIZE
-    config.model.num_layers, config.model.num_heads, config.model.feed_forward_size = LAYERS, HEADS, INNER
-    config.model.dropout, config.model.attention.dropout = dropout, weights_dropout
-    config.model.attention.score = "scaled_dot"
-    config.optimizer.learning_rate = 1e-4
-    config.optimizer.clip_norm = 0.0
-    return config
+    stack = {"num_layers": layers, "num_heads": heads, "feed_forward_size": inner}
+    changes = {
+        "dtype": dtype,
+        "model.encoder": "transformer",
+        "model.hidden_size": size,
+        "model.dropout": dropout,
+        "model.attention.score": "scaled_dot",
+        "model.attention.dropout": weights_dropout,
+        "optimizer.learning_rate": 1e-4,
+        "optimizer.clip": "none",
+    }
+    changes |= {f"model.{side}.{key}": value for side in ("encoder", "decoder") for key, value in stack.items()}
+    return change(base.get_config(model="transformer"), changes)
 
 
 def build(config: ConfigDict) -> Model:

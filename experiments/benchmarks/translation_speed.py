@@ -29,9 +29,9 @@ import torch
 from ml_collections import ConfigDict
 
 from attn_jax.cli.allocator import use_huge_pages
-from attn_jax.cli.options import resolve
+from attn_jax.cli.options import change, resolve
 from attn_jax.models.base import Model, RowLoss
-from attn_jax.options import user_path
+from attn_jax.paths import user_path
 from attn_jax.tasks.batching import Batches, EncodedPairs, Ragged, encode
 from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.tasks.pieces import SentencePiece
@@ -53,18 +53,21 @@ FLOPS_PER_TOKEN = 57.8e6  # forward and backward, for the mean lengths of these 
 POOL = 100  # batches that are sorted by length together, where PyTorch gets pairs of similar length
 
 
-def get_config(dtype: str) -> ConfigDict:
+def get_config(dtype: str, size: int = SIZE) -> ConfigDict:
     """Returns the config of our model, in the sizes of the lecture notes."""
-    config = base.get_config()
-    config.dtype = dtype
-    config.model.embedding_size = config.model.hidden_size = config.model.readout_size = SIZE
-    config.model.bidirectional = False
-    config.model.input_feeding = False
-    config.model.bridge = "hidden"
-    config.model.attention.score = "dot"
-    config.optimizer.learning_rate = 1e-4
-    config.optimizer.clip_norm = 0.0
-    return config
+    changes = {
+        "dtype": dtype,
+        "model.embedding_size": size,
+        "model.hidden_size": size,
+        "model.encoder.bidirectional": False,
+        "model.decoder.bridge": "hidden",
+        "model.decoder.input_feeding": False,
+        "model.decoder.readout_size": size,
+        "model.attention.score": "dot",
+        "optimizer.learning_rate": 1e-4,
+        "optimizer.clip": "none",
+    }
+    return change(base.get_config(), changes)
 
 
 def synthetic_pairs(num_pairs: int) -> EncodedPairs:

@@ -93,7 +93,7 @@ LABELLED = [
     ("one text, each label once", lambda t: "a\tx\na\ty\na\tz\n", {"task__valid_size": 1}, "no training"),
     ("all held out", lambda t: "a\tx\n" * 30 + "a\ty\n", {"task__valid_size": 5}, "no training|only the label"),
     ("a label of no training line", lambda t: t, {"task__test": ("other.tsv", "")}, "is not in the training file"),
-    ("nothing seen often", lambda t: t, {"task__min_count": 1000}, "seen 1000 times"),
+    ("nothing seen often", lambda t: t, {"task__vocabulary__min_count": 1000}, "seen 1000 times"),
 ]
 # Images of a folder: (name, format and options of the file, words)
 IMAGES = [

@@ -110,13 +110,13 @@ def result(name: str, attempt: Callable[[], tuple[str, str]], folder: pathlib.Pa
 
 def read(folder: pathlib.Path, file: str) -> Any:
     """What a command reads from a file of a work directory, in parts that can be compared."""
+    from attn_jax.cli.snapshot import kept_of
     from attn_jax.cli.workdir import load_config
-    from attn_jax.tasks import task_class
 
     config = load_config(folder)
     if file == "config.json":
         return config.to_dict()
-    kept = task_class(config.task.name).load(folder)
+    kept = kept_of(config, folder)
     if file == "vocabularies.json":
         return [vocabulary.to_json() for vocabulary in kept]
     parts = [[(x.dtype.name, x.shape, x.tobytes()) for x in (s.inputs, s.targets)] for s in kept.splits.values()]
@@ -125,7 +125,7 @@ def read(folder: pathlib.Path, file: str) -> Any:
 
 def tried(folder: pathlib.Path, file: str, good: Any) -> tuple[str, str]:
     """(verdict, message) of reading a file that was spoilt; what is read as something else must fail with the rest."""
-    from attn_jax.cli.runs import check
+    from attn_jax.cli.checks import check
     from attn_jax.cli.snapshot import restore
     from attn_jax.cli.workdir import load_config
 

@@ -98,10 +98,12 @@ def cases() -> list[Case]:
         Case("right", "eval", ["--mode=eval", "--workdir={here}/run"], run="words", check=says("eval.json")),
         Case("right", "eval of a table", ["--mode=eval", "--workdir={here}/run"], run="table", check=says("rmse")),
     ]
-    sample = [*PREDICT, "--config.decode.method=sample", "--config.decode.temperature=3.0"]
-    found.append(Case("right", "samples", [*sample, "--config.decode.seed=7"], b"a bird can\n" * 5, check=lines(5)))
+    sample = [*PREDICT, "--config.decode.method=sample", "--config.decode.method.temperature=3.0"]
     found.append(
-        Case("right", "several samples", [*sample, "--config.decode.n_best=3"], b"a bird can\n", check=differ(3))
+        Case("right", "samples", [*sample, "--config.decode.method.seed=7"], b"a bird can\n" * 5, check=lines(5))
+    )
+    found.append(
+        Case("right", "several samples", [*sample, "--config.decode.method.n_best=3"], b"a bird can\n", check=differ(3))
     )
     for name in RUNS:
         argv, stdin = question(name, f"{{{name}}}")

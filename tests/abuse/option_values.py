@@ -1,58 +1,34 @@
-"""Every option of every family with values that make no sense: a wrong type, negative, nan, huge, unknown, misspelt.
+"""Every option of every part with values that make no sense: a wrong type, negative, nan, huge, unknown, misspelt.
 
 A value that is taken would start a training; the file or the bucket of each command leaves nothing to train on, so that
 the command ends at once, with another line, which gives the value away as taken.
 """
 
-from functools import partial
+from collections.abc import Iterator
+from functools import cache
 
 from case import Case
 from sandbox import MAKERS, QUICKSTART, STORIES, labels, options, stories, table, words
-from unread_options import ALL
 
-from attn_jax.cli.options import schema
-from attn_jax.models.families import FAMILIES
-from attn_jax.options import options_of
-from attn_jax.outputs import OUTPUTS
-from attn_jax.tasks import TASKS
+from attn_jax.cli.options import FAMILIES, TASKS, RunOptions, change
+from attn_jax.cli.overrides import load_config_file, override
+from attn_jax.errors import UserError
+from attn_jax.parts import Option, options_of
 
-# The task and family of each run, and the other families that its data fits.
-CHOICES = {
-    "words": ("parallel_text", ("seq2seq", "transformer", "language_model")),
-    "stories": (
-        "babi",
-        ("memn2n", *(name for name in FAMILIES if name not in ("memn2n", "kernel_regression", "glimpses"))),
-    ),
-    "table": ("regression", ("kernel_regression",)),
-    "labels": ("labelled_text", ("classifier",)),
-}
-# Options that another run is asked for than the first that has it.
-READERS = {
-    "model.attention.width": "table",
-    "model.attention.per_column": "table",
-    "model.encoder": "labels",
-    "model.kernel_size": "labels",
-}
 DECOYS = {  # (options that leave nothing to train on, words of the refusal)
-    "words": ({"task__buckets": ((2, 2),)}, "no pair fits any"),
-    "labels": ({"task__buckets": ((1, 2),)}, "no pair fits any"),
-    "stories": ({"task__buckets": ((2, 2),)}, "no pair fits any"),
+    "words": ({"task__buckets__shapes": ((2, 2),)}, "no pair fits any"),
+    "labels": ({"task__buckets__shapes": ((1, 2),)}, "no pair fits any"),
+    "stories": ({"task__buckets": "fixed", "task__buckets__shapes": ((2, 2),)}, "no pair fits any"),
     "table": ({"task__valid_size": 40}, "there are 40 rows of data"),
-    "made": ({"task__buckets": ((1, 1),)}, "no pair fits any"),
-    "made_stories": ({"task__buckets": ((2, 2),)}, "no pair fits any"),
+    "made": ({"task__buckets": "fixed", "task__buckets__shapes": ((1, 1),)}, "no pair fits any"),
+    "made_stories": ({"task__buckets": "fixed", "task__buckets__shapes": ((2, 2),)}, "no pair fits any"),
 }
 MADE = {"words": "made", "stories": "made_stories"}
 # What is looked at later than the decoys, or instead of them.
-LATE = ("task.buckets", "task.batch_unit", "model.hidden_size", "model.num_layers", "train.microbatches")
-# Options of output layers that are read with other options alone.
-OUTPUT_NEEDS = {
-    "power": {"model.output.proposal": "unigram"},
-    "smoothing": {"model.output.proposal": "unigram"},
-    "num_classes": {"model.output.proposal": "learned"},
-}
+LATE = ("task.buckets.shapes", "task.buckets.num_source", "task.batch_unit", "model.hidden_size", "train.microbatches")
 # Beside these options anything may be refused or be taken: texts, and numbers that may well be negative.
-TEXTS = ("name", "description", "data_dir", "task.language", "task.target")
-NEGATIVE = ("train.goal", "decode.length_penalty")
+TEXTS = ("name", "description", "data_dir", "task.language", "task.target", "train.start.source")
+NEGATIVE = ("train.goal", "decode.method.length_penalty")
 UNKNOWN = {  # tuples of names
     "eval.metrics": "('nonsense',)",
     "model.dropout_places": "('nonsense',)",
@@ -61,88 +37,102 @@ UNKNOWN = {  # tuples of names
 }
 TUPLES = {
     "seeds": ("(0, 0)", "(-1,)", "(4294967296,)", "(1.5,)", "('a',)", "((1,),)"),
-    "task.buckets": ("(0,)", "(-4,)", "((4,),)", "((1, 2, 3),)", "('a',)", "(1.5,)", "((4, -4),)"),
+    "task.buckets.shapes": ("(0,)", "(-4,)", "((4,),)", "((1, 2, 3),)", "('a',)", "(1.5,)", "((4, -4),)"),
     "task.vocab_size": ("(0, 0)", "(8000,)", "(8000, 8000, 8000)", "(-1, -1)", "('a', 'b')", "(1, 1)"),
     "task.train": ("('train.source',)", "('', '')", "('train.source', '')", "(1, 2)"),
     "task.valid": ("('test.source',)", "('test.source', '')", "(1, 2)"),
     "task.test": ("('test.source',)", "('', 'test.target')", "(1, 2)"),
     "task.numbers": ("(0,)", "(21,)", "(1, 1)", "('a',)", "(1.5,)"),
     "task.inputs": ("('a', 'a')", "('y',)", "(1,)", "('',)"),
-    "model.output.cutoffs": ("(0,)", "(-1,)", "(9, 3)", "(3, 3)", "(100000,)", "('a',)", "(1.5,)", "((1,),)"),
+    "model.output.cutoffs.words": ("(0,)", "(-1,)", "(9, 3)", "(3, 3)", "(100000,)", "('a',)", "(1.5,)", "((1,),)"),
     "model.dropout_places": ("(1,)", "('readout', 1)"),
     "model.degrees": ("()", "(-1,)", "(1.5,)", "('a',)"),
-    "model.attention.width": ("(-1.0,)", "(0.0,)", "('a',)", "(1.0, 2.0, 3.0)", "(1e400,)"),
+    "model.attention.score.width": ("(-1.0,)", "(0.0,)", "('a',)", "(1.0, 2.0, 3.0)", "(1e400,)"),
     "eval.metrics": ("(1,)", "('bleu', 1)"),
     "task.lengths": ("(0, 4)", "(5, 2)", "(4,)", "('a', 'b')"),
     "task.test_lengths": ("(0, 3)", "(-1,)", "('a',)"),
 }
-# Combinations, and numbers beyond what their neighbours allow.
+# Combinations, and numbers beyond what their neighbours allow. Keys: runs, or families.
+BEAM, SAMPLE = "decode.method=beam --config.decode.method", "decode.method=sample --config.decode.method"
+PIECES = "task.vocabulary=sentencepiece --config.task.vocab_size"
 OTHERS = {
     "words": {
-        "decode.method=beam --config.decode.n_best=7 --config.decode.beam_size=5": "n_best",
-        "decode.method=beam --config.decode.beam_size=0": "beam_size",
-        "decode.method=beam --config.decode.beam_size=1000000000": "beam_size",
-        "decode.method=sample --config.decode.temperature=-1": "temperature",
-        "decode.method=sample --config.decode.top_p=1.5": "top_p",
-        "decode.method=sample --config.decode.top_p=0": "top_p",
-        "decode.n_best=3": "n_best",
+        f"{BEAM}.n_best=7 --config.decode.method.beam_size=5": "n_best",
+        f"{BEAM}.beam_size=0": "beam_size",
+        f"{BEAM}.beam_size=1000000000": "beam_size",
+        f"{SAMPLE}.temperature=-1": "temperature",
+        f"{SAMPLE}.top_p=1.5": "top_p",
+        f"{SAMPLE}.top_p=0": "top_p",
+        "decode.n_best=3": "decode.method.n_best, with decode.method=beam",
         "decode.max_length=0": "max_length",
         "decode.max_length=3000000000": "max_length",
-        "decode.replace_unk=true --config.model.decoder=none": "nothing reads|replace_unk|none",
+        "decode.ensemble=seeds": "needs a run of several seeds",
+        "decode.ensemble=runs": "decode.ensemble.workdirs is ()",
         "optimizer.b1=1.0": "b1",
         "optimizer.b2=2.0": "b2",
+        "optimizer.momentum=0.5": "it is an option of optimizer sgd",
         "train.num_steps=0 --config.train.num_epochs=0": "num_epochs",
         "train.microbatches=5": "microbatches",
         "train.best_metric=blue": "bleu",
         "train.best_metric=r2": "train.best_metric",
-        "task.min_count=1000": "seen 1000 times",
+        "train.start=run": "train.start.workdir is empty",
+        "train.start=vectors": "train.start vectors names no file",
+        "task.vocabulary.min_count=1000": "seen 1000 times",
         "task.valid_size=60": "expected 1 to 59",
         "task.valid_size=0": "task.valid_size",
         "task.num_examples=100000": "task.num_examples",
         "task.batch_unit=words": "sentences, tokens",
-        "task.min_count=2 --config.task.vocabulary=sentencepiece --config.task.vocab_size=(5000,30)": "too large",
-        "task.min_count=2 --config.task.vocabulary=sentencepiece --config.task.vocab_size=(1,1)": "vocab_size",
         "model.hidden_size=100000000": "memory|at most",
-        "model.num_layers=100000000": "memory|at most|expected",
+        "model.encoder.num_layers=100000000": "memory|at most|expected",
         f"model.hidden_size={10**400}": "model.hidden_size",
         f"optimizer.learning_rate={10**400}": "optimizer.learning_rate",
         f"seed={10**400}": "seed",
         f"seeds=({10**400},)": "seed",
         "model.attention.score=__class__": "unknown",
-        "model.attention.read=hard --config.model.attention.num_samples=100": "num_samples|reading|read",
-        "model.decoder=none --config.model.objective=hard": "objective|decoder",
-        "model.self_attention=true --config.model.input_feeding=true": "self_attention|input_feeding",
-        "model.bidirectional=true --config.model.hidden_size=9": "hidden_size",
+        "model.encoder=3": "unknown model.encoder '3'",
+        "model.encoder.hidden_size=3": "unknown config key model.encoder.hidden_size",
+        "model.encoder.bidirectional=true --config.model.hidden_size=9": "hidden_size",
         "model.tie_embeddings=true --config.model.embedding_size=16": "tie_embeddings|embedding_size",
-        "model.share_embeddings=true": "share_embeddings|vocabulary",
-        "model.attention.normalize=monotonic --config.model.self_attention=true": "monotonic|self_attention",
+        "model.attention.wrappers=gat": "did you mean gate?",
+        "model.attention.wrappers=gate --config.model.attention.wrappers.parts=3": "parts is a section",
+        "model.attention.wrappers=gate --config.model.attention.wrappers.parts.gate=3": "parts.gate is a section",
+        "model.attention.wrappers.parts.gate.x=3": "it is for model.attention.wrappers=gate",
         "model.attention.score=boxcar": "boxcar",
-        "model.name=memn2n": "memn2n",
-        "model.name=classifier": "classifier",
-        "model.name=kernel_regression": "regression|kernel",
-        "task.name=regression": "regression",
         "dtype=float64": "float64",
         "parallel=many": "unknown",
-        "seeds=(0,1) --config.model.objective=hard": "seeds|objective|no pair fits",
+        "parallel.replicas=2": "it is an option of parallel fsdp",
+    },
+    "made": {
+        "model=memn2n": "memn2n",
+        "model=kernel_regression": "regression|kernel",
+        "task=regression": "regression",
+        "task.vocabulary=words": "it is an option of task parallel_text",
+        "model.decoder=none --config.model.objective=hard": "it is for a model.decoder that attends",
+        "model.decoder=none --config.model.penalties=entropy": "it is for a model.decoder that attends",
+        "decode.unk=replace --config.model.decoder=none": "decode.unk",
+        "model.attention.normalize=monotonic --config.model.decoder.extras=self_attention": "monotonic|self_attention",
+        "model.objective=hard --config.model.objective.reading=systematic "
+        "--config.model.objective.reading.num_samples=1000": "num_samples",
     },
     "seq2seq": {
-        "model.output.num_samples=4": "nothing reads|sampled",
-        "model.output.name=adaptiv": "did you mean adaptive",
-        "model.output.name=sampled --config.model.output.num_samples=100000": "num_samples",
-        "model.output.name=sampled --config.model.output.tree=balanced": "hierarchical",
-        "model.output.name=sampled --config.model.output.power=0.5": "nothing reads|unigram",
-        "model.output.name=sampled --config.model.output.normalizer=fixed": "nothing reads|nce",
-        "model.output.name=sampled --config.train.label_smoothing=0.1": "label_smoothing",
-        "model.output.name=hierarchical --config.model.output.frequencies=nowhere.tsv": "nowhere.tsv",
-        "model.output.name=adaptive --config.model.output.cutoffs=(1,100000)": "cutoffs",
-        "model.output.name=adaptive --config.model.tie_embeddings=true": "tie_embeddings|share",
-        "model.output.name=full --config.model.output.chunk_size=3": "nothing reads|chunked",
+        "model.output.num_samples=4": "it is an option of model.output sampled",
+        "model.output=adaptiv": "did you mean adaptive",
+        "model.output=sampled --config.model.output.num_samples=100000": "num_samples",
+        "model.output=sampled --config.model.output.tree=balanced": "hierarchical",
+        "model.output=sampled --config.model.output.proposal.power=0.5": "model.output.proposal|unigram",
+        "model.output=sampled --config.model.output.normalizer=fixed": "nce",
+        "model.output=sampled --config.model.output.label_smoothing=0.1": "label_smoothing",
+        "model.output=hierarchical --config.model.output.frequencies=nowhere.tsv": "nowhere.tsv",
+        "model.output=adaptive --config.model.tie_embeddings=true": "tie_embeddings|share",
+        "model.output=full --config.model.output.chunk_size=3": "it is an option of model.output chunked",
     },
     "transformer": {
-        "model.hidden_size=8 --config.model.num_heads=3": "heads",
-        "model.num_kv_heads=3": "num_kv_heads|heads",
+        "model.hidden_size=8 --config.model.decoder.num_heads=3": "heads",
+        "model.decoder.num_kv_heads=3": "num_kv_heads|heads",
+        "model.share_embeddings=true": "share_embeddings|vocabulary",
         "model.attention.read=hard": "hard|read",
         "model.attention.normalize=monotonic": "monotonic",
+        "model.attention=delta --config.model.attention.score=dot": "it is an option of model.attention map",
     },
     "stories": {
         "model.encoding=none": "encoding",
@@ -156,76 +146,123 @@ OTHERS = {
         "model.attention.normalize=softmax --config.model.attention.score=boxcar": "boxcar|softmax",
         "model.attention.score=dot": "score|kernel",
         "task.noise=-1": "noise",
-        "model.name=seq2seq": "regression",
+        "model=seq2seq": "points",
         "train.best_metric=bleu": "best_metric",
     },
     "labels": {
         "model.pooling=max": "pooling",
-        "model.encoder=lstm": "encoder",
         "eval.metrics=('blue',)": "bleu",
-        "model.kernel_size=0": "kernel_size",
+        "model.encoder.kernel_size=0": "kernel_size",
     },
 }
 
 
 def cases() -> list[Case]:
-    """Some five hundred."""
+    """Some thousand."""
     found = []
-    for key, option in ALL.items():
-        value = option.default
-        add = found.append
-        name = name_of(key)
-        misspelt = f"{key}{name[-1]}"
-        add(case("misspelt", key, f"{misspelt}=1", "unknown config key", f"did you mean {key}?"))
+    for key, (option, run, chosen) in every_option().items():
+        value, name = option.default, name_of(key)
+        add = lambda *arguments, run=run, chosen=chosen: found.append(case(*arguments, run=run, chosen=chosen))  # noqa: E731
+        slot = key.removesuffix(".name").removesuffix(".pattern")
+        add("misspelt", key, f"{slot}{slot[-1]}=1", "unknown config key", f"did you mean {slot}?")
         if isinstance(value, bool):
-            add(case("wrong_type", key, f"{key}=perhaps", "expected true or false"))
+            add("wrong_type", key, f"{key}=perhaps", "expected true or false")
         elif isinstance(value, int):
-            add(case("wrong_type", key, f"{key}=many", "expected an integer"))
-            add(case("fraction", key, f"{key}=1.5", "expected an integer"))
+            add("wrong_type", key, f"{key}=many", "expected an integer")
+            add("fraction", key, f"{key}=1.5", "expected an integer")
             more = " --config.eval.metrics=('loss',)" if key == "task.block" else ""  # of a text without sources
-            add(case("negative", key, f"{key}=-7{more}", name))
-            add(case("huge", key, f"{key}=10000000000000", name))
+            add("negative", key, f"{key}=-7{more}", name)
+            add("huge", key, f"{key}=10000000000000", name)
         elif isinstance(value, float):
-            add(case("wrong_type", key, f"{key}=many", "expected a number"))
+            add("wrong_type", key, f"{key}=many", "expected a number")
             if key not in NEGATIVE:
-                add(case("negative", key, f"{key}=-7.5", name))
+                add("negative", key, f"{key}=-7.5", name)
             for word in ("nan", "inf", "-inf"):
-                add(case("not_finite", f"{key}={word}", f"{key}={word}", name))
+                add("not_finite", f"{key}={word}", f"{key}={word}", name)
         elif isinstance(value, tuple):
-            add(case("wrong_type", key, f"{key}=(1,", "expected a tuple"))
-            add(case("wrong_type", f"{key}=dict", f"{key}={{}}", "expected a tuple"))
-            if key in UNKNOWN:
-                add(case("unknown", key, f"{key}={UNKNOWN[key]}", "nonsense|" + name))
+            add("wrong_type", key, f"{key}=(1,", "expected a tuple")
+            add("wrong_type", f"{key}=dict", f"{key}={{}}", "expected a tuple")
+            if key in UNKNOWN or name == "pattern":
+                add("unknown", key, f"{key}={UNKNOWN.get(key, 'nonsense')}", "nonsense|" + name)
         elif key not in TEXTS:
-            more = " --config.eval.metrics=('bleu',)" if key == "eval.tokenize" else ""  # which reads it
-            add(case("unknown", key, f"{key}=nonsense{more}", "nonsense|" + name))
+            more = " --config.eval.metrics=('bleu',)" if key == "task.tokenize" else ""  # which reads it
+            add("unknown", key, f"{key}=nonsense{more}", "nonsense|" + name)
     for key, values in TUPLES.items():
-        found += [case("tuples", f"{key}={value}", f"{key}={value}", f"{name_of(key)}|bucket") for value in values]
+        _, run, chosen = every_option()[key]
+        for value in values:
+            found.append(
+                case("tuples", f"{key}={value}", f"{key}={value}", f"{name_of(key)}|bucket", run=run, chosen=chosen)
+            )
     for run, others in OTHERS.items():
         for setting, word in others.items():
             short = setting.replace("--config.", "")
-            chosen = {"model.name": run} if run in FAMILIES else {}
+            chosen = {"model": run} if run in FAMILIES else {}
             own = "made" if chosen else run
             found.append(case("combinations", f"{run} {short[:80]}", setting, word, run=own, chosen=chosen))
     return found
 
 
-def reader(key: str) -> tuple[str, dict]:
-    """(A run that has an option, the overrides that choose the task and the family that have it)."""
-    if key.startswith("model.output.") and key in ALL:
-        name = name_of(key)
-        layer = next(layer for layer, kind in OUTPUTS.items() if name == "name" or name in options_of(kind, ""))
-        return "made", {"model.name": "seq2seq", "model.output.name": layer} | OUTPUT_NEEDS.get(name, {})
-    preferred = READERS.get(key, "")
-    for run in (preferred, *CHOICES) if preferred else CHOICES:
-        task, families = CHOICES[run]
-        for family in families:
-            if key in schema(task, family):
-                return (run, {}) if family == families[0] else (MADE[run], {"model.name": family})
-    if key in schema("scenes", "glimpses"):
-        return "made", {"task.name": "scenes", "model.name": "glimpses"}
-    task = next(task for task in TASKS if task != "regression" and key in schema(task, "seq2seq"))
-    return "made", {"task.name": task}
+def starts() -> Iterator[tuple[str, dict]]:
+    """Yields (run, the overrides that choose a task and a family)."""
+    for run in ("words", "labels", "stories", "table", "made", "made_stories"):
+        yield run, {}
+    yield "made", {"task": "scenes", "model": "glimpses"}
+    for run in ("made", "made_stories"):
+        for family in FAMILIES:
+            yield run, {"model": family}
+    for task in TASKS:
+        yield "made", {"task": task}
+        yield "made", {"task": task, "model": "language_model"}
+
+
+@cache
+def every_option() -> dict[str, tuple[Option, str, dict]]:
+    """Every option of every part: key -> (option, a run, the choices that it is there with).
+
+    Of options that are equal, and of slots of one name, the first.
+    """
+    found: dict[str, tuple[Option, str, dict]] = {}
+    seen: set = set()
+    waiting = list(starts())
+    while waiting:
+        run, chosen = waiting.pop(0)
+        try:
+            config = change(base_of(run), chosen)
+        except UserError:  # a task and a family that do not fit
+            continue
+        for key, option in options_of(RunOptions, config).items():
+            about = (*key.split(".")[-2:], option)
+            if about in seen or key in found:
+                continue
+            seen.add(about)
+            found[key] = option, run, chosen
+            slot, _, last = key.rpartition(".")
+            if not slot or last not in ("name", "pattern"):
+                continue
+            own = MADE.get(run, run)
+            for name in option.choices if last == "name" else names_of(option):
+                if not (run == "table" and slot == "task"):
+                    waiting.append((own, {other: of for other, of in chosen.items() if other != slot} | {slot: name}))
+    return found
+
+
+def names_of(option: Option) -> list[str]:
+    """The names that a pattern may have."""
+    return option.meaning.rpartition("; of ")[2].split(", ")
+
+
+@cache
+def base_of(run: str):
+    """The config of a run."""
+    file, *overrides = maker_of(run, {})("" if run == "stories" else "data")
+    return override(load_config_file(file.removeprefix("--config=")), overrides)
+
+
+def maker_of(run: str, chosen: dict):
+    """The function of (data, changes) that makes the command line of a run."""
+    makers = {"words": words, "table": table, "stories": stories, "labels": labels}
+    made_ones = {"made": QUICKSTART, "made_stories": STORIES}
+    return (lambda _, **changes: made(made_ones[run], chosen, **changes)) if run in made_ones else makers[run]
 
 
 def made(config: str, chosen: dict, **changes) -> list[str]:
@@ -238,19 +275,15 @@ def name_of(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def case(family: str, name: str, setting: str, *told: str, run: str = "", chosen: dict | None = None) -> Case:
+def case(family: str, name: str, setting: str, *told: str, run: str, chosen: dict) -> Case:
     """A training with this setting, which is to be refused with these words; "a=1 --config.b=2" are two settings."""
-    key = setting.split("=")[0]
-    run, chosen = (run, chosen) if run else reader(key if key in ALL else key[:-1])
     changes, decoy = DECOYS[run]
-    if key in LATE:
+    if setting.split("=")[0] in LATE:
         changes, decoy = {"train__num_steps": 1}, ""
-    data = chosen if chosen else "" if run == "stories" else f"{{{run}_data}}"
-    makers = {"words": words, "table": table, "stories": stories, "labels": labels}
-    makers |= {"made": partial(made, QUICKSTART), "made_stories": partial(made, STORIES)}
-    maker = makers[run]
+    data = "" if run in (*MADE.values(), "stories") else f"{{{run}_data}}"
     settings = [f"--config.{part}" for part in setting.split(" --config.")]
-    argv = [*maker(data, **changes), *settings, "--workdir={here}/new"]
+    more = [] if run in MADE.values() else [f"--config.{key}={value}" for key, value in chosen.items()]
+    argv = [*maker_of(run, chosen)(data, **changes), *more, *settings, "--workdir={here}/new"]
     return Case(f"options_{family}", name, argv, words=told, decoy=decoy)
 
 

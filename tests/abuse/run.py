@@ -44,13 +44,11 @@ import input_lines  # noqa: E402
 import links  # noqa: E402
 import option_values  # noqa: E402
 import reports  # noqa: E402
-import unread_options  # noqa: E402
 import workdirs  # noqa: E402
 from case import GOOD, VERDICTS  # noqa: E402
 from sandbox import Sandbox  # noqa: E402
 
-SUBJECTS = (command_line, option_values, unread_options, data_files, input_lines, workdirs, checkpoints, links)
-SUBJECTS += (faults, reports)
+SUBJECTS = (command_line, option_values, data_files, input_lines, workdirs, checkpoints, links, faults, reports)
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "ml_collections", "numpy")
 
 

@@ -19,7 +19,7 @@ import time
 import numpy as np
 from case import Case, Result, Skip, fill, judge, lost, snapshot
 from launch_server import ENVIRONMENT, ROOT, Server
-from tiny_run import TINY, WORDS, write_pairs
+from tiny_run import WORDS, tiny_options, write_pairs
 
 RUNS = ("words", "table", "stories", "labels")
 SECONDS = 120  # that a case may take
@@ -38,15 +38,15 @@ def options(config: str, values: dict) -> list[str]:
 def words(data: str, **changes) -> list[str]:
     """A training on the files that `write_data` writes to the folder words/data; "__" in a name is a dot."""
     values = {
-        **TINY,
+        **tiny_options(),
         "task.name": "parallel_text",
         "task.train": ("train.source", "train.target"),
         "task.test": ("test.source", "test.target"),
         "task.num_examples": 0,
         "task.vocabulary": "words",
-        "task.min_count": 1,
+        "task.vocabulary.min_count": 1,
         "task.valid_size": 10,
-        "task.buckets": ((16, 16),),
+        "task.buckets.shapes": ((16, 16),),
         "task.batch_size": 16,
         "train.num_steps": 40,
         "train.eval_every": 20,
@@ -86,14 +86,15 @@ def labels(data: str, **changes) -> list[str]:
         "task.name": "labelled_text",
         "task.train": ("labels.tsv", ""),
         "task.vocabulary": "words",
-        "task.min_count": 1,
+        "task.vocabulary.min_count": 1,
         "task.valid_size": 10,
-        "task.buckets": ((12, 2),),
+        "task.buckets": "fixed",
+        "task.buckets.shapes": ((12, 2),),
         "task.batch_size": 16,
         "model.embedding_size": 8,
         "model.hidden_size": 8,
         "model.readout_size": 8,
-        "model.num_layers": 1,
+        "model.encoder.num_layers": 1,
         "train.num_steps": 20,
         "train.eval_every": 10,
         "eval.num_pictures": 0,

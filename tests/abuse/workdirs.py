@@ -15,32 +15,34 @@ from sandbox import MAKERS, RUNS, question
 
 # Values in config.json that would make another model, another decoding or none; (run, key, value)
 CONFIG = [
-    ("words", "model.attention.normalize", "sigmoid"),
-    ("words", "model.attention.normalize", "sparsemax"),
-    ("words", "model.attention.score", "scaled_dot"),
-    ("words", "model.attention.score", "__class__"),
-    ("words", "model.input_feeding", True),
+    ("words", "model.attention.normalize.name", "sigmoid"),
+    ("words", "model.attention.normalize.name", "sparsemax"),
+    ("words", "model.attention.score.name", "scaled_dot"),
+    ("words", "model.attention.score.name", "__class__"),
+    ("words", "model.decoder.input_feeding", True),
     ("words", "model.hidden_size", 16),
-    ("words", "model.cell", "lstm"),
+    ("words", "model.decoder.cell", "lstm"),
+    ("words", "model.encoder", {"name": "lstm"}),
+    ("words", "model.attention.wrappers", {"pattern": ["gate"]}),
     ("words", "model.dropout", 0.7),
     ("words", "model.name", "transformer"),
-    ("words", "task.vocabulary", "characters"),
+    ("words", "task.vocabulary.name", "characters"),
     ("words", "task.name", "plain_text"),
     ("words", "seed", 4),
     ("words", "dtype", "bfloat16"),
     ("words", "optimizer.learning_rate", 5.0),
     ("table", "model.degrees", [0]),
-    ("table", "model.attention.score", "epanechikov"),
-    ("table", "model.attention.per_column", False),
+    ("table", "model.attention.score.name", "epanechikov"),
+    ("table", "model.attention.score.per_column", False),
     ("table", "task.name", "dates"),
     ("stories", "model.num_hops", 2),
     ("stories", "model.encoding", "bag"),
     ("stories", "model.attend_empty", False),
     ("stories", "seeds", [1, 0]),
     ("stories", "train.choose_seed", "valid"),
-    ("labels", "model.pooling", "structured"),
-    ("labels", "model.kernel_size", 5),
-    ("labels", "model.encoder", "rnn"),
+    ("labels", "model.pooling.name", "structured"),
+    ("labels", "model.encoder.kernel_size", 5),
+    ("labels", "model.encoder.name", "rnn"),
 ]
 # Values of config.json that are of another type; of the run "words"
 TYPES = [
@@ -63,7 +65,14 @@ TYPES = [
     ("model.hidden_size", "__import__('os').system('touch PWNED')"),
     ("model.dropout", float("nan")),
     ("model.dropout", "0.1"),
-    ("model.bidirectional", 1),
+    ("model.encoder.bidirectional", 1),
+    ("model.encoder", 3),
+    ("model.encoder", {"name": None}),
+    ("model.encoder.name", {"a": 1}),
+    ("model.attention.wrappers", 3),
+    ("model.attention.wrappers", {"pattern": ["gat"]}),
+    ("model.attention.wrappers", {"pattern": ["gate"], "parts": 3}),
+    ("model.attention.wrappers", {"pattern": ["gate"], "parts": {"gate": 3}}),
     ("seed", -1),
     ("seeds", 3),
     ("seeds", ["a"]),
@@ -73,6 +82,7 @@ TYPES = [
     ("name", "\ud800"),
     ("eval.metrics", [1]),
     ("task.buckets", [[1, 2, 3]]),
+    ("task.buckets.shapes", [[1, 2, 3]]),
     ("decode.max_length", 3_000_000_000),
     ("decode.method", "beem"),
 ]
@@ -137,7 +147,7 @@ def cases() -> list[Case]:
     for key, value in TYPES:
         for how in CHECKSUMS[:2]:
             prepare = edits("config.json", sets(key, value), how)
-            found.append(asked("config", f"{key}={str(value)[:30]!r} {how}", "words", prepare))
+            found.append(asked("config", f"{key}={str(value)[:60]!r} {how}", "words", prepare))
     for name, change in VOCABULARIES:
         for how in CHECKSUMS:
             prepare = edits("vocabularies.json", change, how)

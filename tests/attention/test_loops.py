@@ -14,6 +14,7 @@ from attn_jax.attention.masks import causal
 from attn_jax.attention.written import Delta, Linear, Mesa, chunked, make_writes, recurrent
 from attn_jax.layers.rnn import CELLS, Recurrence
 from attn_jax.outputs import OUTPUTS
+from attn_jax.outputs.adaptive import GivenCutoffs
 from attn_jax.outputs.base import OutputSetting
 
 RNG = np.random.default_rng(0)
@@ -42,7 +43,7 @@ def recurrence(name):
 
 def output(name):
     options = OUTPUTS[name]
-    small = {"num_samples": 6, "chunk_size": 7, "num_classes": 3, "cutoffs": (5, 11)}
+    small = {"num_samples": 6, "chunk_size": 7, "cutoffs": GivenCutoffs(words=(5, 11))}
     given = {key: value for key, value in small.items() if key in options.__dataclass_fields__}
     module = options(**given).build(OutputSetting(vocab_size=20, counts=np.arange(20, 0, -1)))
     targets = jnp.arange(5)

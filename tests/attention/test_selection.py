@@ -122,7 +122,7 @@ def test_what_cannot_be_selected():
         build_attention(score="dot", keys_per_block=2)
     with pytest.raises(ValueError, match="block by block, unlike those of TopKeys"):
         build_attention(score="dot", top_keys=2, block_size=3)
-    with pytest.raises(ValueError, match="do not combine it with TopKeys"):
+    with pytest.raises(ValueError, match="do not combine it with top_keys"):
         build_attention(score="dot", top_keys=2, monotonic=MonotonicSelection())
     assert not build_attention(score="dot", top_keys=2).fusible
     assert attend(jnp.ones((1, 2)), jnp.ones((3, 2))).weights.shape == (1, 3)

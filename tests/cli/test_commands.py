@@ -12,12 +12,13 @@ from damage import points, without_checksum
 from tiny_run import tiny_config
 
 from attn_jax.cli import commands, runs
-from attn_jax.cli.build import Setup
-from attn_jax.cli.commands import COMMANDS, Files
+from attn_jax.cli.commands import Files
+from attn_jax.cli.modes import MODES
 from attn_jax.cli.snapshot import Snapshot
 from attn_jax.cli.workdir import plain, save_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Predictor
+from attn_jax.evaluation.kinds import Setup
 from attn_jax.tasks.data_files import data_checksums, has_checksums, load_vocabularies, save_vocabularies
 from attn_jax.tasks.files import save_json
 from attn_jax.tasks.vocabulary import Characters
@@ -101,7 +102,7 @@ def test_a_result_that_lost_the_chosen_seed_does_not_mean_the_first(tmp_path, re
 
 def test_a_finished_run_says_so_before_anything_is_built(copy, capsys, nothing_is_built):
     workdir = copy("text")
-    COMMANDS["train"](CONFIG, workdir, Files())
+    commands.train(CONFIG, workdir, Files())
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0].startswith("quickstart ") and lines[0].endswith(f"seed 0    {workdir}") and err == ""
@@ -114,12 +115,12 @@ def test_a_finished_run_says_so_before_anything_is_built(copy, capsys, nothing_i
     for result in ({}, {"metrics": []}, {"metrics": {"loss": 3}}, text):
         save_json(workdir / "result.json", result)
         with pytest.raises(UserError, match=f"^cannot read {workdir}/result.json: expected the result of a run, "):
-            COMMANDS["train"](CONFIG, workdir, Files())
+            commands.train(CONFIG, workdir, Files())
     for name in ("open", "text"):
         again = workdir if name == "text" else copy(name)
         (workdir / "result.json").unlink(missing_ok=True)  # not measured yet
         with pytest.raises(AssertionError, match="built too early"):
-            COMMANDS["train"](CONFIG, again, Files())
+            commands.train(CONFIG, again, Files())
 
 
 @pytest.mark.slow
@@ -145,7 +146,7 @@ def test_a_planted_link_is_named_and_leads_nowhere(copy, tmp_path, monkeypatch, 
     path.symlink_to(target)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n")))
     with pytest.raises(UserError, match=f"^{path} is a link; .*: remove it$"):
-        COMMANDS[mode](CONFIG, workdir, Files())
+        getattr(commands, MODES[mode].command)(CONFIG, workdir, Files())
     assert victim.read_bytes() == before and len(list(elsewhere.iterdir())) == (target.name == "it")
 
 
@@ -166,9 +167,9 @@ def test_files_and_checkpoint_belong_together(run_folders):
 def test_another_config_than_that_of_the_checkpoint_is_named(copy):
     """A config.json of an earlier version has no checksum, but the checkpoint knows it."""
     workdir = copy("old")
-    change(workdir / "config.json", '"normalize": "softmax"', '"normalize": "sigmoid"')
+    change(workdir / "config.json", '"name": "softmax"', '"name": "sigmoid"')
     words = (
-        f'{workdir}/config.json is not that of the run: model.attention.normalize is "sigmoid", but "softmax" in '
+        f'{workdir}/config.json is not that of the run: model.attention.normalize.name is "sigmoid", but "softmax" in '
         "checkpoint 3; put it back as it was, and set options on the command line: --config.key=value"
     )
     changed = tiny_config(model__attention__normalize="sigmoid")
@@ -183,7 +184,7 @@ def test_what_may_change_may_change_in_an_old_config(copy):
     workdir = copy("old")
     before = restored(workdir)
     change(workdir / "config.json", '"name": "quickstart"', '"name": "other"')
-    change(workdir / "config.json", '"beam_size": 5', '"beam_size": 6')
+    change(workdir / "config.json", '"max_length": 20', '"max_length": 21')
     np.testing.assert_equal(restored(workdir), before)
 
 
@@ -232,17 +233,17 @@ def test_predictions_act_on_no_terminal(tmp_path, monkeypatch, capsys):
         def report(self, sources):
             pass
 
-    monkeypatch.setattr(commands, "restore", lambda *_: Snapshot(Setup(None, None, Stub(), {}, {}), [{}], ""))
+    monkeypatch.setattr(commands, "restore", lambda *_: Snapshot(Setup(None, None, None, Stub(), {}, {}), [{}], ""))
     for terminal, shown in ((False, "a\x1b[2J\x07\u202eb\tc\n"), (True, "a\\x1b[2J\\x07\\u202eb\tc\n")):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"x\n")))
         monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal, raising=False)
-        COMMANDS["predict"](CONFIG, tmp_path, Files())
+        commands.predict(CONFIG, tmp_path, Files())
         assert capsys.readouterr().out == shown
 
 
 def test_names_from_a_config_act_on_no_terminal(copy, capsys, nothing_is_built):
     config = tiny_config(name="x\x1b]0;pwned\x07", description="\x9b31m\x01")
-    COMMANDS["train"](config, copy("text"), Files())
+    commands.train(config, copy("text"), Files())
     out = capsys.readouterr().out
     assert "x\\x1b]0;pwned\\x07" in out and "\\x9b31m\\x01" in out
     assert all(c.isprintable() or c == "\n" for c in out)

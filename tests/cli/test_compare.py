@@ -102,17 +102,17 @@ def bleu_with(tokenizer):
     return f"nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:exp|version:2.5.1"
 
 
-def write_results(folder, tokenizers, metrics=("bleu", "accuracy"), **decode):
-    """result.json of two runs, "a" and "b", of ten seeds; the second is better by far, and decodes with `decode`."""
+def write_results(folder, tokenizers, metrics=("bleu", "accuracy"), **method):
+    """result.json of two runs, "a" and "b", of ten seeds; the second is better by far, and decodes with `method`."""
     rng = np.random.default_rng(0)
-    for name, tokenizer, shift, options in zip("ab", tokenizers, (0.0, 2.0), ({}, decode), strict=True):
+    for name, tokenizer, shift, options in zip("ab", tokenizers, (0.0, 2.0), ({}, method), strict=True):
         (folder / name).mkdir()
         result = {
             "metrics": {metric: summarize(list(rng.normal(30 + shift, 0.1, 10))) for metric in metrics},
             "seeds": list(range(10)),
             "split": "test",
             "sentences": 5,
-            "decode": {"method": "beam", "beam_size": 5, "runs": []} | options,
+            "decode": {"method": {"name": "beam", "beam_size": 5} | options, "ensemble": {"name": "none"}},
             "signatures": {"bleu": bleu_with(tokenizer)} if tokenizer else {},
         }
         (folder / name / "result.json").write_text(json.dumps(result))
@@ -138,10 +138,13 @@ def test_the_same_measurement_is_compared_and_other_decoding_is_told(tmp_path, c
     commands.compare(tiny_config(), workdir, commands.Files(baseline=str(baseline)))
     lines, found = capsys.readouterr().out.splitlines(), json.loads((workdir / "comparison.json").read_text())
     assert [line for line in lines if line.startswith("| bleu |") and "] * |" in line]
-    assert found["left_out"] == {} and found["decode"] == {"beam_size": [5, 1], "length_penalty": [None, 0.5]}
+    assert found["left_out"] == {} and found["decode"] == {
+        "method.beam_size": [5, 1],
+        "method.length_penalty": [None, 0.5],
+    }
     assert [line for line in lines if line.startswith("decoding differs")] == [
-        "decoding differs: decode.beam_size is 5 in the baseline, 1 in the run",
-        "decoding differs: decode.length_penalty is None in the baseline, 0.5 in the run",
+        "decoding differs: decode.method.beam_size is 5 in the baseline, 1 in the run",
+        "decoding differs: decode.method.length_penalty is None in the baseline, 0.5 in the run",
     ]
 
 
@@ -292,7 +295,10 @@ def test_an_ensemble_and_seeds_differ_by_what_their_two_columns_say(tmp_path):
     for name, seeds in (("together", [0, 1]), ("each", [0, 1, 2])):
         values = [metric.compute(one, references, "13a")[0] for one in outputs[name]]
         about = {"name": name, "split": "test", "sentences": 10, "seeds": seeds, "signatures": {}}
-        about |= {"metrics": {"exact_match": summarize(values)}, "decode": {"ensemble": name == "together"}}
+        about |= {
+            "metrics": {"exact_match": summarize(values)},
+            "decode": {"ensemble": {"name": "seeds" if name == "together" else "none"}},
+        }
         tables = {"exact_match": [metric.statistics(one, references, "13a") for one in outputs[name]]}
         each = sentences_of(seeds, tables, outputs[name], 1, ensemble=name == "together")
         (tmp_path / name).mkdir()

@@ -22,20 +22,30 @@ from attn_jax.cli import commands, export, exported_decoder, main
 from attn_jax.cli.build import build_task
 from attn_jax.cli.inputs import Files
 from attn_jax.cli.load import load
-from attn_jax.cli.options import change
+from attn_jax.cli.modes import MODES
+from attn_jax.cli.options import change, schema_of
 from attn_jax.cli.snapshot import restore
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
-from attn_jax.evaluation.options import DecodeOptions
-from attn_jax.options import options_of
+from attn_jax.evaluation.options import ENSEMBLES, METHODS
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.token_ids import EOS, UNK
 from attn_jax.training.model_size import num_parameters
 
 RUNS = {
     "seq2seq": {},
-    "transformer": {"model__name": "transformer", "model__num_heads": 2, "model__feed_forward_size": 8},
-    "memn2n": {"task__name": "babi", "model__name": "memn2n", "task__buckets": (), "task__numbers": (1,)},
+    "transformer": {
+        "model__name": "transformer",
+        "model__encoder": "rnn",
+        "model__decoder__num_heads": 2,
+        "model__decoder__feed_forward_size": 8,
+    },
+    "memn2n": {
+        "task__name": "babi",
+        "model__name": "memn2n",
+        "task__buckets": "automatic",
+        "task__numbers": (1,),
+    },
 }
 SETTING = {"decode__batch_size": 3, "train__num_steps": 60}  # decode.max_length is 20, the bucket has 24 source tokens
 
@@ -91,13 +101,26 @@ def test_another_process_decodes_the_same_tokens(run, capsys):
 
 DECODING = {  # options of a run's decoding, and what the line of an export says that it leaves behind
     "none": ({}, ""),
-    "no unk": ({"forbid_unk": True}, ""),
+    "no unk": ({"unk": "forbid"}, ""),
     "short": ({"max_length": 3, "batch_size": 2}, ""),
-    "beam": (beam := {"method": "beam", "beam_size": 3, "length_penalty": 0.5, "n_best": 2}, told(beam)),
-    "beam without unk": ({"method": "beam", "forbid_unk": True}, "decode.method=beam"),
-    "sample": (sample := {"method": "sample", "temperature": 0.5, "top_k": 2, "top_p": 0.9, "seed": 3}, told(sample)),
-    "copied words": ({"replace_unk": True}, "decode.replace_unk=True"),
-    "scores": ({"with_scores": True, "beam_size": 7}, "decode.with_scores=True"),  # greedy has no beam
+    "beam": (
+        beam := {"method": "beam", "method.n_best": 2, "method.beam_size": 3, "method.length_penalty": 0.5},
+        told(beam),
+    ),
+    "beam without unk": ({"method": "beam", "unk": "forbid"}, "decode.method=beam"),
+    "sample": (
+        sample := {
+            "method": "sample",
+            "method.n_best": 2,
+            "method.seed": 3,
+            "method.temperature": 0.5,
+            "method.top_k": 2,
+            "method.top_p": 0.9,
+        },
+        told(sample),
+    ),
+    "copied words": ({"unk": "replace"}, "decode.unk=replace"),
+    "scores": ({"with_scores": True}, "decode.with_scores=True"),
 }
 
 
@@ -114,11 +137,11 @@ def test_an_export_follows_the_decoding_of_its_run_or_names_what_it_leaves_behin
     commands.export(config, copy, Files())
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left behind")]
     assert lines == ([f"left behind   {left}: decode.py takes the most probable token at each step"] if left else [])
-    carried = {key: value for key, value in changes.items() if f"decode.{key}" in export.CARRIED}
+    carried = {key: value for key, value in changes.items() if f"decode.{key}" in export.CARRIED or value == "forbid"}
     greedy = change(load_config(copy), {f"decode.{key}": value for key, value in carried.items()})
     translator = restore(greedy, copy).predictor.translator
     found = [list(one.ids) for (one,) in translator.translate(params, run[1])]
-    assert any(UNK in ids for ids in found) == ("forbid_unk" not in carried)
+    assert any(UNK in ids for ids in found) == ("unk" not in carried)
     encoded = translator.encode(Pairs(run[1], [""] * len(run[1]))).source
     text = "".join(
         " ".join(map(str, encoded.tokens[start:end])) + "\n" for start, end in itertools.pairwise(encoded.offsets)
@@ -131,16 +154,22 @@ def test_an_export_follows_the_decoding_of_its_run_or_names_what_it_leaves_behin
 def test_every_option_of_decoding_is_carried_or_named():
     """And --mode=export takes on the command line what it carries."""
     tested = {f"decode.{key}" for changes, _ in DECODING.values() for key in changes}
-    known = set(options_of(DecodeOptions, "decode."))
-    assert tested | {"decode.ensemble", "decode.runs"} == known >= set(export.CARRIED)
-    assert set(commands.UNREAD["export"]) - {"eval."} == known - set(export.CARRIED)
+    known = {"decode.ensemble.workdirs", "decode.ensemble.every_seed"}  # of other runs, which an export refuses
+    for method, ensemble in itertools.product(METHODS, ENSEMBLES):
+        config = change(tiny_config(), {"decode.method": method, "decode.ensemble": ensemble})
+        known |= {key.removesuffix(".name") for key in schema_of(config) if key.startswith("decode.")}
+    assert tested | {key for key in known if key.startswith("decode.ensemble")} == known >= set(export.CARRIED)
+    unread = MODES["export"].unread
+    refused = {key for key in known if f"{key}.name".startswith(unread)}
+    assert refused == known - {"decode.unk"} - {key for key in known if key.startswith(export.CARRIED)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["language_model", "recurrent_language_model"])
 def test_an_export_of_a_language_model_takes_prompts_as_predict_does(family, tmp_path, monkeypatch, capsys):
     """Its training has no sources, so their length is that of the texts."""
-    options = {"task__name": "plain_text", "model__name": family, "model__continue_source": True, "task__buckets": ()}
+    options = {"task__name": "plain_text", "model__name": family, "model__continue_source": True}
+    options |= {"task__buckets": "automatic"}
     options |= {"model__num_heads": 2, "model__feed_forward_size": 8} if family == "language_model" else {}
     config = tiny_config(**options, train__num_steps=30, decode__batch_size=3, eval__metrics=("perplexity",))
     trained, _ = train(config, tmp_path)
@@ -167,7 +196,7 @@ def test_an_export_takes_sources_as_long_as_those_of_training(run):
         commands.export(model.config, folder, Files())
     about = json.loads((folder / "export" / "export.json").read_text())
     assert about["max_length"] == model.config.decode.max_length
-    if model.config.task.buckets:
+    if model.config.task.buckets.name == "fixed":
         assert about["source_length"] == 24 > about["max_length"]
         assert max(map(len, sources)) + 1 > about["max_length"]
     else:
@@ -245,7 +274,7 @@ def test_an_output_that_does_not_end_has_as_many_tokens_as_that_of_predict():
 def test_the_printed_command_fits_the_shortest_sources(copy, length, capfd):
     """A language model has sources of one token, the end."""
     config = load_config(copy)
-    config.task.buckets = ((length, 11),)
+    config = change(config, {"task.buckets.shapes": ((length, 11),)})
     commands.export(config, copy, Files())
     line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("try "))
     command = line.removeprefix("try").strip().replace("| python ", f"| {shlex.quote(sys.executable)} ")
@@ -256,13 +285,13 @@ def test_the_printed_command_fits_the_shortest_sources(copy, length, capfd):
 @one_run
 def test_without_buckets_or_data_the_option_that_helps_is_named(copy, monkeypatch):
     config = load_config(copy)
-    config.task.buckets = ()
+    config = change(config, {"task.buckets": "automatic"})
 
     def missing(*_):
         raise UserError("there is no data")
 
     monkeypatch.setattr(export, "build_task", missing)
-    with pytest.raises(UserError, match=r"there is no data.*--config.task.buckets="):
+    with pytest.raises(UserError, match=r"there is no data.*--config.task.buckets=fixed"):
         commands.export(config, copy, Files())
 
 
@@ -310,9 +339,11 @@ def test_an_import_that_does_not_fit_is_one_line(run, tmp_path):
 
 @pytest.mark.slow
 def test_an_ensemble_of_runs_is_refused(run):
-    config = load_config(run[0])
-    config.decode.runs = (str(run[0]),)
-    with pytest.raises(UserError, match=r"writes one run: leave out decode.runs"):
+    changes = {"decode.ensemble": "runs", "decode.ensemble.workdirs": (str(run[0]),)}
+    config = change(load_config(run[0]), changes)
+    with pytest.raises(
+        UserError, match=r"writes one run; expected decode.ensemble none, or seeds, all those of the run"
+    ):
         commands.export(config, run[0], Files())
 
 

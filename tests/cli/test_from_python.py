@@ -7,7 +7,7 @@ import jax
 import jaxtyping
 import numpy as np
 import pytest
-from tiny_run import TINY, tiny_config
+from tiny_run import tiny_config, tiny_options
 from tiny_run import train as tiny_train
 
 import attn_jax
@@ -16,7 +16,7 @@ from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.tasks import Task
 
-CHANGES = TINY | {"train.num_steps": 3, "seeds": (0, 1)}
+CHANGES = tiny_options() | {"train.num_steps": 3, "seeds": (0, 1)}
 
 
 def load_task(model):
@@ -125,7 +125,7 @@ def test_a_finished_run_is_only_loaded_and_another_config_is_refused(trained, ca
 @pytest.mark.slow
 def test_a_training_may_be_in_a_thread(tmp_path):
     """Python has handlers of signals in its main thread alone."""
-    config = attn_jax.get_config("quickstart", TINY | {"train.num_steps": 1})
+    config = attn_jax.get_config("quickstart", tiny_options() | {"train.num_steps": 1})
     made = []
     thread = threading.Thread(target=lambda: made.append(attn_jax.train(config, tmp_path / "run")))
     thread.start()
@@ -135,21 +135,21 @@ def test_a_training_may_be_in_a_thread(tmp_path):
 
 def test_the_description_of_a_config_says_what_was_changed():
     config = attn_jax.get_config("quickstart", {"model.attention.score": "dot", "seeds": (3,)})
-    assert config.model.attention.score == "dot" and config.seeds == (3,)
+    assert config.model.attention.score.name == "dot" and config.seeds == (3,)
     assert config.description.endswith(", with model.attention.score=dot")
     assert attn_jax.get_config("quickstart").description in config.description
 
 
 def test_a_list_is_a_tuple_and_a_number_of_numpy_one_of_python():
-    changes = {"seeds": [np.uint32(0), 1], "model.hidden_size": np.int64(16), "task.buckets": [[10, 12]]}
+    changes = {"seeds": [np.uint32(0), 1], "model.hidden_size": np.int64(16), "task.buckets.shapes": [[10, 12]]}
     config = attn_jax.get_config("quickstart", changes)
-    assert (config.seeds, config.model.hidden_size, config.task.buckets) == ((0, 1), 16, ((10, 12),))
+    assert (config.seeds, config.model.hidden_size, config.task.buckets.shapes) == ((0, 1), 16, ((10, 12),))
     assert json.dumps(config.to_dict())  # as it is stored
 
 
 def test_a_new_family_brings_its_options():
-    config = attn_jax.get_config("quickstart", {"model.name": "transformer", "model.num_heads": 2})
-    assert config.model.name == "transformer" and config.model.num_heads == 2
+    config = attn_jax.get_config("quickstart", {"model.name": "transformer", "model.decoder.num_heads": 2})
+    assert config.model.name == "transformer" and config.model.decoder.num_heads == 2
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,29 @@ def test_a_new_family_brings_its_options():
         ("quickstar", {}, "did you mean quickstart"),
         ("quickstart", {"model.attention.scor": "dot"}, "did you mean model.attention.score"),
         ("quickstart", {"model.attention": "dot"}, "is a section of the config"),
-        ("quickstart", {"model.num_heads": 2}, "nothing reads model.num_heads"),
+        (
+            "quickstart",
+            {"model.num_heads": 2},
+            "unknown config key model.num_heads; it is an option of model language_",
+        ),
+        ("quickstart", {"decode.beam_size": 2}, "did you mean decode.method.beam_size, with decode.method=beam?"),
+        ("quickstart", {"model.encoder": ["gru"]}, "model.encoder is ('gru',); expected one of rnn, "),
+        ("quickstart", {"model.encoder": None}, "model.encoder is None; expected one of rnn, "),
+        (
+            "quickstart",
+            {"model.attention.wrappers": "gate"},
+            "wrappers.pattern is 'gate'; expected a tuple, such as ('a",
+        ),
         ("quickstart", {"model.hidden_size": "large"}, "expected an integer"),
         ("quickstart", {"seeds": 0}, "expected a tuple, such as (0, 1)"),
         ("quickstart", {"model.attention.score": "dots"}, "did you mean dot"),
-        ("quickstart", {"model.attention.iterations": 0}, "model.attention.iterations"),
+        (
+            "quickstart",
+            {"model.attention.wrappers": ("hopfield",), "model.attention.wrappers.parts.hopfield.iterations": 0},
+            "model.attention.wrappers.parts.hopfield.iterations is 0; expected 1 to 100",
+        ),
         ("quickstart", {"model.name": "transformers"}, "transformer"),
-        ("quickstart", {"model.attention.num_samples": 3}, "leave it out"),
+        ("quickstart", {"model.attention.num_samples": 3}, "unknown config key model.attention.num_samples; known: "),
     ],
 )
 def test_a_wrong_config_is_refused_in_one_line(name, changes, message):

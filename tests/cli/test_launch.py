@@ -15,10 +15,11 @@ import time
 import numpy as np
 import pytest
 from launch_server import ENVIRONMENT, ROOT, Server
-from tiny_run import TINY, WORDS, timeless, write_pairs
+from tiny_run import WORDS, timeless, tiny_options, write_pairs
 
 import attn_jax
 from attn_jax.cli import lines
+from attn_jax.cli.options import change
 from attn_jax.tasks.pairs import Pairs
 from configs import quickstart
 
@@ -28,21 +29,21 @@ QUICKSTART = f"--config={ROOT}/configs/quickstart.py"
 def options(**changes):
     """The tiny config as options: words in files, one bucket that leaves one pair out."""
     values = {
-        **TINY,
+        **tiny_options(),
         "parallel": "auto",
         "task.name": "parallel_text",
         "task.train": ("train.source", "train.target"),
         "task.test": ("test.source", "test.target"),
         "task.num_examples": 0,
         "task.vocabulary": "words",
-        "task.min_count": 1,
+        "task.vocabulary.min_count": 1,
         "task.valid_size": 10,
-        "task.buckets": ((16, 16),),
+        "task.buckets.shapes": ((16, 16),),
         "task.batch_size": 16,
         "train.num_steps": 6,
         "train.eval_every": 3,
         "eval.metrics": ("bleu", "exact_match"),
-        "eval.tokenize": "none",
+        "task.tokenize": "none",
         "eval.num_pictures": 2,
         "decode.batch_size": 4,
         **{key.replace("__", "."): value for key, value in changes.items()},
@@ -100,7 +101,9 @@ def test_train(workdir, trained, data):
     assert re.search(r"^test          loss \d.*   bleu .*   exact match .* %   \(", out, re.MULTILINE)
     example = re.search(r"^try           echo '(.+)' \| python launch.py --mode=predict --workdir=(.+)$", out, re.M)
     assert example[1] + "\n" in (data / "train.source").read_text() and example[2] == str(workdir)
-    assert set(first_words(err)) == {"data", "attention", "model", "training", "valid", "test"}
+    assert set(first_words(err)) == {"options", "data", "attention", "model", "training", "valid", "test"}
+    kept = "kept task.batch_size, task.buckets, task.num_examples; dropped model.attention.score.features"
+    assert err.startswith(f"options       {kept}\n")
     assert "1 of 51 training pairs are longer than any bucket and left out; see task.buckets" in err
     assert re.search(r"^training      \[#{20}\]  6/6  loss ", err, re.MULTILINE)
     for name in ("config.json", "vocabularies.json", "metrics.jsonl", "curves.png", "attention/001.png"):
@@ -109,8 +112,11 @@ def test_train(workdir, trained, data):
     assert (result["split"], result["sentences"], result["steps"]) == ("test", 7, 6)
     assert "training      compiling ...\n" in err and err.endswith("test          evaluating 7 sentences ...\n")
     # What the description does not know of; data_dir and the like change nothing of it.
-    assert "dates to ISO, with task.num_examples=0, task.valid_size=10, task.buckets=((16, 16),), task.batch_" in out
-    assert " and 17 more    1 cpu device" in out and "data_dir" not in out
+    assert (
+        "dates to ISO, with task.num_examples=0, task.valid_size=10, task.buckets=fixed, task.buckets.shapes=((16, 16)"
+        in out
+    )
+    assert " and 19 more    1 cpu device" in out and "data_dir" not in out
     assert set(result["overrides"]) == set(options(data_dir=data)[1:])
     assert result["checkpoint"] == "best checkpoint (step 6)" and result["versions"]["jax"] and result["date"]
     (count,) = re.findall(r"^model         ([\d,]+) parameters; at least .* KB with gradients", err, re.MULTILINE)
@@ -118,12 +124,12 @@ def test_train(workdir, trained, data):
 
 
 def test_the_header_names_what_makes_it_another_run_than_the_description_says():
-    given = ["--config.model.num_layers=1", "--noconfig.model.bidirectional", "--config.model.input_feeding"]
+    given = ["--config.model.encoder=gru", "--noconfig.model.encoder.bidirectional", "--config.model.tie_embeddings"]
     unseen = ["--config.seed=3", "--config.data_dir=x", "--config.decode.method=beam", "--config.train.log_every=1"]
-    config = quickstart.get_config()
-    text = ", with model.num_layers=1, model.bidirectional=False, model.input_feeding=True"
+    config = change(quickstart.get_config(), {"model.encoder": "gru"})
+    text = ", with model.encoder=gru, model.encoder.bidirectional=False, model.tie_embeddings=True"
     assert lines.changes(config, (*unseen[:2], *given, *unseen[2:])) == text
-    assert lines.changes(config, (*given, *given)) == f"{text}, model.num_layers=1 and 2 more"
+    assert lines.changes(config, (*given, *given)) == f"{text}, model.encoder=gru and 2 more"
     assert lines.changes(config, tuple(unseen)) == ""
 
 
@@ -204,8 +210,8 @@ def test_predict_is_a_filter(server, workdir, folder):
     other = server.run(*predict, f"--source={folder}/some.txt", "--config.decode.batch_size=100")
     assert other == (0, out, "")
 
-    options = ["--config.decode.method=beam", "--config.decode.n_best=2", "--config.decode.with_scores"]
-    code, out, err = server.run(*predict, *options, "--config.decode.beam_size=2", stdin=text.encode())
+    options = ["--config.decode.method=beam", "--config.decode.method.n_best=2", "--config.decode.with_scores"]
+    code, out, err = server.run(*predict, *options, "--config.decode.method.beam_size=2", stdin=text.encode())
     rows = [line.split("\t") for line in out.splitlines()]
     assert (code, err, len(rows)) == (0, "", 20)
     scores = np.array([float(score) for score, _ in rows]).reshape(10, 2)
@@ -218,8 +224,8 @@ def test_nothing_of_the_input_acts_on_a_terminal(server, workdir):
     code, out, err = server.run("--mode=predict", f"--workdir={workdir}", stdin=text.encode())
     assert (code, len(out.splitlines())) == (0, 1)
     assert "not in the vocabulary: \\x1b]0;pwned\\x07\\x1b[2J\\x00 \\x9b31m \\u202e ...\n" in err
-    message = failure(server, QUICKSTART, "--config.model.cel\x1b[31m=gru")
-    assert message == "unknown config key model.cel\\x1b[31m; did you mean model.cell?"
+    message = failure(server, QUICKSTART, "--config.model.encode\x1b[31m=gru")
+    assert message == "unknown config key model.encode\\x1b[31m; did you mean model.encoder?"
     for words in (err, message):
         assert all(c.isprintable() or c == "\n" for c in words)
 
@@ -231,7 +237,7 @@ def test_samples_do_not_depend_on_the_batches(server, workdir):
     first = server.run(*options, stdin=text)
     assert (first.code, first.err) == (0, "") and len(set(first.out.splitlines())) > 3
     assert server.run(*options, "--config.decode.batch_size=5", stdin=text) == first
-    assert server.run(*options, "--config.decode.seed=1", stdin=text).out != first.out
+    assert server.run(*options, "--config.decode.method.seed=1", stdin=text).out != first.out
 
 
 @pytest.mark.slow
@@ -317,7 +323,8 @@ def test_bad_data_is_one_clear_line_and_leaves_no_work_directory(server, data, t
     def told(content=None, *extra):
         if content is not None:
             source.write_bytes(content)
-        message = failure(server, *train, *extra)
+        of_words = [option for option in train if "=sentencepiece" in str(extra) and "vocabulary.min_count" in option]
+        message = failure(server, *(option for option in train if option not in of_words), *extra)
         assert not (tmp_path / "run").exists()
         source.write_bytes(good)
         return message
@@ -342,14 +349,13 @@ def test_bad_data_is_one_clear_line_and_leaves_no_work_directory(server, data, t
     pieces = [
         "--config.task.vocabulary=sentencepiece",
         "--config.task.vocab_size=(5000, 30)",
-        "--config.task.min_count=2",
     ]
     assert re.fullmatch(
         r"the source vocabulary: vocab_size 5000 is too large for this text; the largest possible is \d+",
         told(None, *pieces),
     )
     assert "no pair fits any of the buckets ((2, 2),): the shortest source has 4" in told(
-        None, "--config.task.buckets=((2, 2),)"
+        None, "--config.task.buckets.shapes=((2, 2),)"
     )
     assert "task.valid_size 60: expected 1 to 59" in told(None, "--config.task.valid_size=60")
     if os.getuid():
@@ -364,9 +370,9 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
     train = options(data_dir=data)
     for argv, message in (
         ([], "nothing to do: give --config=configs/X.py to train, or --mode and --workdir"),
-        ([QUICKSTART, "--config.model.cel=gru"], "unknown config key model.cel; did you mean model.cell?"),
+        ([QUICKSTART, "--config.model.encodr=gru"], "unknown config key model.encodr; did you mean model.encoder?"),
         ([QUICKSTART, "--mode=predikt"], "unknown --mode=predikt; did you mean predict?"),
-        ([*train, at, "--config.model.cell=gruu"], "unknown model.cell 'gruu'; did you mean gru?"),
+        ([*train, at, "--config.model.encoder=gruu"], "unknown model.encoder 'gruu'; did you mean gru?"),
         ([*train, at, "--config.train.num_steps=1.5"], "--config.train.num_steps=1.5: expected an integer, such as "),
         (
             [*train, at, "--config.model.hidden_size=9"],
@@ -384,16 +390,16 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
         (["--mode=eval", at, "--source=x", "--target=x"], "x: no such file; "),
         (["--mode=predict", at, "--source=/nowhere"], "/nowhere: no such file or directory"),
         (["--mode=predict", at, "--config.model.hidden_size=16"], "holds the run of another config: model.hidden_"),
-        (["--mode=eval", at, "--config.model.attention.normalize=sparsemax"], "attention.normalize is 'softmax' there"),
+        (["--mode=eval", at, "--config.model.attention.normalize=sparsemax"], "normalize.name is 'softmax' there"),
         (["--mode=eval", at, "--config.optimizer.learning_rate=7"], "optimizer.learning_rate has no effect there; lea"),
         (["--mode=eval", at, "--config.task.vocabulary=characters"], "task.vocabulary has no effect there; leave it"),
         (
-            ["--mode=predict", at, "--config.eval.tokenize=char"],
-            "--mode=predict does not read --config.eval.tokenize; ",
+            ["--mode=predict", at, "--config.task.tokenize=char"],
+            "--mode=predict does not read --config.task.tokenize; ",
         ),
         (["--mode=eval", at, "--config.decode.with_scores=True"], "--mode=eval does not read --config.decode.with_sc"),
         (["--mode=export", at, "--config.decode.method=beam"], "--mode=export does not read --config.decode.method;"),
-        (["--mode=score", at, "--config.decode.forbid_unk"], "--mode=score does not read --config.decode.forbid_unk;"),
+        (["--mode=score", at, "--config.decode.unk=forbid"], "--mode=score does not read --config.decode.unk;"),
         (["--mode=eval", at, "--split=vald"], "unknown split 'vald'; did you mean valid?"),
         (
             ["--mode=eval", at, "--split=valid", "--source=x", "--target=x"],
@@ -413,7 +419,14 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
             [*train, "--num_processes=2", "--coordinator=here"],
             "--coordinator=here: expected HOST:PORT, such as node1:1",
         ),
-        (["--mode=predict", at, "--config.decode.n_best=3"], "decode.n_best 3 needs decode.method=beam and a decode."),
+        (
+            ["--mode=predict", at, "--config.decode.n_best=3"],
+            "did you mean decode.method.n_best, with decode.method=be",
+        ),
+        (
+            ["--mode=predict", at, "--config.decode.method=beam", "--config.decode.method.n_best=6"],
+            "decode.method.n_best 6 needs a decode.method.beam_size of at least as many",
+        ),
         (["--mode=predict", at, "--config.decode.method=beem"], "unknown decode.method 'beem'; did you mean beam?"),
         (["--mode=eval", at, "--config.eval.metrics=('blue',)"], "unknown metric 'blue'; did you mean bleu?"),
         (["--mode=visualize", at], "standard input is empty; expected one input per line"),
@@ -444,14 +457,14 @@ def test_without_a_checkpoint(server, workdir, data, tmp_path):
 
 @pytest.mark.slow
 def test_a_loss_that_becomes_nan(server, data, tmp_path):
-    changes = {"optimizer__name": "sgd", "optimizer__learning_rate": 1e30, "optimizer__clip_norm": 0.0}
+    changes = {"optimizer": "sgd", "optimizer__learning_rate": 1e30, "optimizer__clip": "none"}
     code, out, err = server.run(*options(data_dir=data, **changes), f"--workdir={tmp_path}")
     assert (code, first_words(out)) == (1, ["quickstart"])
     assert re.fullmatch(
         r"launch.py: the \w+ became \w+ at step 2; a smaller learning rate may help; last good checkpoint: none",
         err.splitlines()[-1],
     )
-    assert set(first_words(err)) == {"data", "attention", "model", "training", "launch.py:"}
+    assert set(first_words(err)) == {"options", "data", "attention", "model", "training", "launch.py:"}
 
 
 LONG = {
@@ -459,7 +472,7 @@ LONG = {
     "train__eval_every": 20,
     "train__log_every": 7,
     "eval__metrics": ("perplexity",),
-    "eval__tokenize": "13a",
+    "task__tokenize": "13a",
 }
 
 
@@ -493,7 +506,7 @@ def test_killed_and_terminated_is_bitwise_never_stopped(server, data, tmp_path):
         re.fullmatch(r"interrupted   at step (\d+), saved; the same command goes on from there", out.splitlines()[1])[1]
     )
     assert killed_at + 60 <= step < 300 and f"resuming      from step {killed_at} of 300" in err
-    assert set(first_words(err)) == {"data", "attention", "model", "resuming", "training", "valid"}
+    assert set(first_words(err)) == {"options", "data", "attention", "model", "resuming", "training", "valid"}
     assert (run / "checkpoints" / str(step)).is_dir() and not (run / "result.json").exists()
 
     code, out, err = server.run(*command, f"--workdir={run}")
@@ -523,7 +536,7 @@ def test_a_full_disk(server, data, tmp_path):
         code, _, err = server.run(*options(data_dir=data, **LONG, train__keep=100), f"--workdir={disk}/run")
         assert code == 1 and "Traceback" not in err
         assert re.fullmatch(r"launch.py: cannot (write|save) .*: no space left( on device)?", err.splitlines()[-1])
-        assert set(first_words(err)) == {"data", "attention", "model", "training", "valid", "launch.py:"}
+        assert set(first_words(err)) == {"options", "data", "attention", "model", "training", "valid", "launch.py:"}
         saved = [path.name for path in (disk / "run" / "checkpoints").iterdir() if path.name.isdigit()]
         assert saved
         assert server.run("--mode=predict", f"--workdir={disk}/run", stdin=b"a bird\n").code == 0

@@ -28,7 +28,8 @@ def test_a_slip_is_one_line(form):
     result = started(form, f"--config={ROOT}/configs/quickstart.py", "--config.modl.cell=x", cwd=ROOT)
     assert (result.returncode, result.stdout) == (1, "")
     assert (
-        result.stderr.startswith("launch.py: unknown config key modl.cell; did you mean") and "\n" == result.stderr[-1]
+        result.stderr.startswith("launch.py: unknown config key modl; did you mean model?")
+        and "\n" == result.stderr[-1]
     )
 
 

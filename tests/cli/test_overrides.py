@@ -1,5 +1,6 @@
 """The command line: what it means, and that a slip is told in one line with the nearest right thing."""
 
+import itertools
 import os
 import pathlib
 import sys
@@ -8,6 +9,7 @@ import pytest
 from absl import flags
 
 from attn_jax.cli import main
+from attn_jax.cli.options import change
 from attn_jax.cli.overrides import load_file, parse
 from attn_jax.cli.workdir import plain
 from attn_jax.errors import UserError
@@ -16,6 +18,8 @@ from configs import base
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUICKSTART = f"--config={ROOT}/configs/quickstart.py"
+BEAM = ["--config.decode.method=beam"]
+WRAPPERS = "--config.model.attention.wrappers"
 ENJA = f"--config={ROOT}/configs/enja_soft.py"
 
 
@@ -42,7 +46,8 @@ def fresh(monkeypatch):
 
 
 def parsed(*argv):
-    return parse(["launch.py", *argv])
+    config, overrides, _ = parse(["launch.py", *argv])
+    return config, overrides
 
 
 def test_a_config_with_overrides():
@@ -50,38 +55,39 @@ def test_a_config_with_overrides():
         QUICKSTART,
         "--config.model.hidden_size=64",
         "--config.seeds=(1, 2)",
-        "--config.task.buckets=(16, (24, 11))",
+        "--config.task.buckets=fixed",
+        "--config.task.buckets.shapes=(16, (24, 11))",
         "--config.optimizer.learning_rate=1e-2",
         "--config.eval.metrics=('bleu',)",
-        "--config.model.input_feeding",
-        "--noconfig.model.bidirectional",
+        "--config.model.decoder.input_feeding",
+        "--noconfig.model.encoder.bidirectional",
         "--mode=eval",
     )
     assert (config.name, config.model.hidden_size, config.seeds) == ("quickstart", 64, (1, 2))
-    assert (config.task.buckets, config.eval.metrics) == ((16, (24, 11)), ("bleu",))
-    assert (config.optimizer.learning_rate, config.model.input_feeding, config.model.bidirectional) == (
-        0.01,
-        True,
-        False,
-    )
+    assert (config.task.buckets.shapes, config.eval.metrics) == ((16, (24, 11)), ("bleu",))
+    decoder, encoder = config.model.decoder, config.model.encoder
+    assert (config.optimizer.learning_rate, decoder.input_feeding, encoder.bidirectional) == (0.01, True, False)
     assert config.model.embedding_size == 64 and config.is_locked
     assert main.MODE.value == "eval"
-    assert len(overrides) == 7 and "--noconfig.model.bidirectional" in overrides
+    assert len(overrides) == 8 and "--noconfig.model.encoder.bidirectional" in overrides
 
 
 def test_values_may_stand_apart():
     config, overrides = parsed(
         *("--config", f"{ROOT}/configs/quickstart.py", "--config.model.hidden_size", "64", "--mode", "predict"),
-        *("--config.model.input_feeding", "--workdir", "here", "--config.name", "x"),
+        *("--config.model.decoder.input_feeding", "--workdir", "here", "--config.name", "x"),
     )
-    assert (config.model.hidden_size, config.model.input_feeding, config.name) == (64, True, "x")
+    assert (config.model.hidden_size, config.model.decoder.input_feeding, config.name) == (64, True, "x")
     assert (main.MODE.value, main.WORKDIR.value) == ("predict", "here")
-    assert overrides == ["--config.model.hidden_size=64", "--config.model.input_feeding", "--config.name=x"]
+    assert overrides == ["--config.model.hidden_size=64", "--config.model.decoder.input_feeding", "--config.name=x"]
 
 
 def test_of_a_key_given_twice_the_last_counts():
     config, overrides = parsed(QUICKSTART, "--config.seeds=(1, 2)", "--config.seed=3", "--config.seeds", "(4,)")
     assert (config.seeds, config.seed, overrides) == ((4,), 3, ["--config.seed=3", "--config.seeds=(4,)"])
+    for given in itertools.permutations(["--config.model.encoder=gru", "--config.model.encoder.name=conv"]):
+        config, _ = parsed(QUICKSTART, *given)  # two ways to write one key
+        assert config.model.encoder.name == given[-1].partition("=")[2]
 
 
 def test_options_may_be_in_files(tmp_path):
@@ -128,13 +134,13 @@ def test_without_a_config():
 
 def test_a_work_directory_brings_its_config(tmp_path):
     config = base.get_config()
-    config.seeds, config.task.buckets, config.eval.metrics, config.name = (3, 4), ((5, 6), (7, 8)), (), "stored"
+    config.seeds, config.eval.metrics, config.name = (3, 4), (), "stored"
+    config = change(config, {"task.buckets": "fixed", "task.buckets.shapes": ((5, 6), (7, 8))})
     save_json(tmp_path / "config.json", plain(config))
     found, _ = parsed(f"--workdir={tmp_path}", "--config.decode.method=beam", "--mode=eval")
-    assert found.decode.method == "beam"
-    found.decode.method = config.decode.method
-    assert found.to_dict() == config.to_dict()
-    with pytest.raises(UserError, match=r"unknown config key decode.beam; did you mean decode.beam_size\?"):
+    assert found.decode.method.name == "beam"
+    assert change(found, {"decode.method": config.decode.method.name}).to_dict() == config.to_dict()
+    with pytest.raises(UserError, match=r"unknown config key decode.beam; did you mean decode.method=beam\?"):
         parsed(f"--workdir={tmp_path}", "--config.decode.beam=3")
 
 
@@ -159,15 +165,16 @@ def test_a_work_directory_brings_its_config(tmp_path):
             "unknown config key model.attention.scor; did you mean model.attention.score?",
         ),
         ([QUICKSTART, "--config.hidden_size=3"], "unknown config key hidden_size; did you mean model.hidden_size?"),
-        ([QUICKSTART, "--config.model.attention.alpha=0.5"], "model.attention.alpha is 0.5; expected at least 1"),
-        ([QUICKSTART, "--config.model.attention.dropout=1.5"], "model.attention.dropout is 1.5; expected 0 to 0.999"),
         (
-            [QUICKSTART, "--config.model=3"],
-            "model is a section of the config; set one of its keys: ",
+            [QUICKSTART, "--config.model.attention.normalize=entmax", "--config.model.attention.normalize.alpha=0.5"],
+            "model.attention.normalize.alpha is 0.5; expected at least 1",
         ),
+        ([QUICKSTART, "--config.model.attention.dropout=1.5"], "model.attention.dropout is 1.5; expected 0 to 0.999"),
+        ([QUICKSTART, "--config.model=3"], "unknown model '3'; known: classifier, dmn, "),
+        ([QUICKSTART, "--config.train=3"], "train is a section of the config; set one of its keys: num_steps, "),
         (
             [QUICKSTART, "--config.model.attention=3"],
-            "model.attention is a section of the config; set one of its keys: alpha, ",
+            "model.attention is a section of the config; set one of its keys: score, normalize, ",
         ),
         ([QUICKSTART, "--flagfile=/nowhere/f"], "--flagfile: /nowhere/f: no such file or directory"),
         ([QUICKSTART, "--flagfile="], "--flagfile= names no file; expected a text file of options, one a line"),
@@ -183,8 +190,8 @@ def test_a_work_directory_brings_its_config(tmp_path):
             "--config.train.num_steps=many: expected an integer, such as ",
         ),
         ([QUICKSTART, "--config.model.dropout=x"], "--config.model.dropout=x: expected a number, such as "),
-        ([QUICKSTART, "--config.model.input_feeding=3"], "input_feeding=3: expected true or false, such as False"),
-        ([QUICKSTART, "--config.seeds=(1,"], "--config.seeds=(1,: expected a tuple, such as ()"),
+        ([QUICKSTART, "--config.model.decoder.input_feeding=3"], "input_feeding=3: expected true or false, such as"),
+        ([QUICKSTART, "--config.seeds=(1,"], "--config.seeds=(1,: expected a tuple, such as (0, 1)"),
         ([QUICKSTART, "--num_processes=two"], "--num_processes=two: expected an integer"),
         ([QUICKSTART, "--num_processes=-3", "--process_id=9"], "--num_processes=-3: expected at least 1"),
         ([QUICKSTART, "--num_processes=0"], "--num_processes=0: expected at least 1"),
@@ -207,37 +214,118 @@ def test_a_work_directory_brings_its_config(tmp_path):
         ([QUICKSTART, "--config.train.goal=nan"], "train.goal is nan; expected a finite number"),
         ([QUICKSTART, "--config.optimizer.eps=inf"], "optimizer.eps is inf; expected a finite number"),
         (
-            [QUICKSTART, "--config.model.attention.width=(1.0, 1e999)"],
-            "attention.width is (1.0, inf); expected a finite",
+            [
+                QUICKSTART,
+                "--config.model.attention.score=gaussian",
+                "--config.model.attention.score.width=(1.0, 1e999)",
+            ],
+            "attention.score.width is (1.0, inf); expected a finite",
         ),
         (
             [QUICKSTART, "--config.decode.max_length=3000000000"],
             "max_length is 3000000000; expected integers of at mos",
         ),
         ([QUICKSTART, "--config.decode.max_length=2000000000"], "max_length is 2000000000; expected 1 to 100000"),
-        ([QUICKSTART, "--config.decode.beam_size=1000000000"], "beam_size is 1000000000; expected 1 to 10000"),
         (
-            [QUICKSTART, "--config.decode.top_k=-2147483648"],
-            "decode.top_k is -2147483648; expected integers of at most",
+            [QUICKSTART, *BEAM, "--config.decode.method.beam_size=1000000000"],
+            "beam_size is 1000000000; expected 1 to 10000",
         ),
-        ([QUICKSTART, "--config.task.buckets=((2147483648, 3),)"], "expected integers of at most 2,147,483,647"),
+        (
+            [QUICKSTART, "--config.decode.method=sample", "--config.decode.method.top_k=-2147483648"],
+            "decode.method.top_k is -2147483648; expected integers of at most",
+        ),
+        ([QUICKSTART, "--config.task.buckets.shapes=((2147483648, 3),)"], "expected integers of at most 2,147,483,647"),
         ([QUICKSTART, f"--config.model.hidden_size=1{'0' * 400}"], "expected integers of at most 2,147,483,647"),
         ([QUICKSTART, f"--config.seed=1{'0' * 400}"], "expected integers of at most 4,294,967,295"),
         ([QUICKSTART, f"--config.seeds=(0, 1{'0' * 400})"], "expected integers of at most 4,294,967,295"),
-        ([QUICKSTART, "--config.model.num_layers=100000000"], "model.num_layers is 100000000; expected 1 to 1000"),
+        (
+            [QUICKSTART, "--config.model.encoder.num_layers=100000000"],
+            "encoder.num_layers is 100000000; expected 1 to 1000",
+        ),
         ([ENJA, "--config.task.train=('a\\x00b', 'c')"], "expected no NUL in a name"),
         ([QUICKSTART, "--config.optimizer.b1=1.0"], "optimizer.b1 is 1.0; expected 0 to 0.999999"),
         ([QUICKSTART, "--config.optimizer.b2=-7.5"], "optimizer.b2 is -7.5; expected 0 to 0.999999"),
         ([QUICKSTART, "--config.optimizer.eps=-7.5"], "optimizer.eps is -7.5; expected at least 1e-16"),
         ([QUICKSTART, "--config.task.num_examples=-7"], "task.num_examples is -7; expected at least 0"),
-        ([QUICKSTART, "--config.eval.metrics={'bleu': 1}"], "expected a tuple, such as ('exact_match', 'perplexity')"),
+        ([QUICKSTART, "--config.eval.metrics={'bleu': 1}"], "expected a tuple, such as ('perplexity', "),
         ([QUICKSTART, "--config.model.dropout=-1"], "model.dropout is -1.0; expected 0 to 0.999"),
         ([QUICKSTART, "--config.train.keep", "0"], "train.keep is 0; expected at least 1"),
         ([QUICKSTART, "--config.train.num_epochs=nan"], "train.num_epochs is nan; expected a finite number"),
         ([QUICKSTART, "--config.train.num_epochs=inf"], "train.num_epochs is inf; expected a finite number"),
-        ([QUICKSTART, "--config.model.attention.num_samples=0"], "num_samples is 0; expected at least 1"),
+        (
+            [QUICKSTART, "--config.model.objective=top", "--config.model.objective.num_samples=0"],
+            "num_samples is 0; expected at least 1",
+        ),
         ([QUICKSTART, "--config.eval.metrics=(1,)"], "eval.metrics has 1; expected a text for each of its parts"),
         ([ENJA, "--config.task.vocab_size=('a', 1)"], "task.vocab_size has 'a'; expected an integer for each"),
+        # Parts: an unknown name, an option of another part, of a part that is not chosen, of a place below.
+        ([QUICKSTART, "--config.model.encoder=gruu"], "unknown model.encoder 'gruu'; did you mean gru?"),
+        ([QUICKSTART, "--config.model.encoder"], "--config.model.encoder has no value; expected one of rnn, relu_rnn,"),
+        ([QUICKSTART, "--config.model.encoder.nam=gru"], "key model.encoder.nam; did you mean model.encoder.name?"),
+        (
+            [QUICKSTART, "--config.model.encoder.name.x=gru"],
+            "key model.encoder.name.x; model.encoder.name has a value,",
+        ),
+        (
+            [QUICKSTART, "--config.train.num_steps.x=3"],
+            "key train.num_steps.x; train.num_steps has a value, and no keys",
+        ),
+        ([QUICKSTART, "--config.=3"], "--config.=3: expected a key and a value, such as --config.model.hidden_size=64"),
+        (
+            [QUICKSTART, "--config.model.encoder=none", "--config.model.encoder.num_layers=2"],
+            "unknown config key model.encoder.num_layers; it is an option of model.encoder rnn, relu_rnn, sigmoid_rnn",
+        ),
+        (
+            [QUICKSTART, "--config.optimizer.momentum=0.5"],
+            "unknown config key optimizer.momentum; it is an option of optimizer sgd",
+        ),
+        (
+            [QUICKSTART, "--config.model.num_layers=2"],
+            "key model.num_layers; did you mean model.encoder.num_layers or model.decoder.num_layers?",
+        ),
+        (
+            [QUICKSTART, "--config.decode.beam_size=3"],
+            "key decode.beam_size; did you mean decode.method.beam_size, with decode.method=beam?",
+        ),
+        ([QUICKSTART, "--config.model.attention.gate"], "did you mean model.attention.wrappers=gate?"),
+        ([QUICKSTART, "--config.train.cell=gru"], "unknown config key train.cell; did you mean model.decoder.cell?"),
+        (
+            [QUICKSTART, "--config.model.decoder=none", "--config.model.attention.score=dot"],
+            "model.attention; it is for a model.decoder that attends to the source, or model.encoder transformer",
+        ),
+        (
+            [QUICKSTART, "--config.model=kernel_regression"],
+            "model.name kernel_regression reads points, and task.name dates has ",
+        ),
+        ([QUICKSTART, "--config.model.picture.grid=patches"], "model.picture; it is for a task.name with images"),
+        # Sequences of parts.
+        (
+            [QUICKSTART, f"{WRAPPERS}=top_key"],
+            "unknown model.attention.wrappers.pattern 'top_key'; did you mean top_keys?",
+        ),
+        ([QUICKSTART, f"{WRAPPERS}="], "wrappers.pattern=: expected a tuple, such as ('a', 'b')"),
+        ([QUICKSTART, f"{WRAPPERS}=(1,)"], "wrappers.pattern has 1; expected a text for each of its parts"),
+        ([QUICKSTART, f"{WRAPPERS}.patern=gate"], "wrappers.patern; did you mean model.attention.wrappers.pattern?"),
+        (
+            [QUICKSTART, f"{WRAPPERS}=gate", f"{WRAPPERS}.parts.top_keys.count=4"],
+            "wrappers.parts.top_keys; it is for model.attention.wrappers=top_keys, which is ('gate',)",
+        ),
+        (
+            [QUICKSTART, f"{WRAPPERS}=top_keys", f"{WRAPPERS}.parts.top_key.count=4"],
+            "wrappers.parts.top_key; did you mean model.attention.wrappers.parts.top_keys?",
+        ),
+        (
+            [QUICKSTART, f"{WRAPPERS}=top_keys", f"{WRAPPERS}.top_keys.count=4"],
+            "wrappers.top_keys; did you mean model.attention.wrappers.parts.top_keys?",
+        ),
+        (
+            [QUICKSTART, f"{WRAPPERS}=top_keys", f"{WRAPPERS}.parts.top_keys.cout=4"],
+            "top_keys.cout; did you mean model.attention.wrappers.parts.top_keys.count?",
+        ),
+        (
+            [QUICKSTART, f"{WRAPPERS}=gate", f"{WRAPPERS}.parts=4"],
+            "wrappers.parts is a section of the config; its keys",
+        ),
     ],
 )
 def test_a_slip_is_one_clear_line(argv, message):
@@ -269,18 +357,39 @@ def test_a_slip_is_one_clear_line(argv, message):
         ("def get_config():\n    assert False", "cannot load {path}: AssertionError"),
         ("def get_config():\n    return open('/nowhere')", "cannot load {path}: /nowhere: no such file or directory"),
         (
-            "{base}    config.unlock()\n    del config.model.hidden_size\n    return config",
-            "there is no config key model.hidden_size; start",
-        ),
-        (
             "{base}    config.unlock()\n    config.model.hiden_size = 3\n    return config",
             "{path}: unknown config key model.hiden_size; did you mean model.hidden_size?",
+        ),
+        (
+            "{base}    config.model.encoder = None\n    return config",
+            "model.encoder is None; expected one of rnn, relu_rnn,",
+        ),
+        (
+            "{base}    config.model.encoder = 'gru'\n    return config",
+            "cannot load {path}: encoder holds a part, got gru; expected part(NAME), or sequence(NAME, ...) of ",
+        ),
+        (
+            "{base}    config.model.attention.wrappers = ('gate',)\n    return config",
+            "cannot load {path}: wrappers holds a part, got ('gate',); expected part(NAME), or sequence(",
+        ),
+        (
+            "{base}    config.model.encoder = part('gru', bidirektional=True)\n    return config",
+            "{path}: unknown config key model.encoder.bidirektional; did you mean model.encoder.bidirectional?",
+        ),
+        (
+            "{base}    config.model.attention.wrappers = sequence('gate', top_keys={'count': 4})\n    return config",
+            "wrappers.parts.top_keys; it is for model.attention.wrappers=top_keys, which is ('gate',)",
+        ),
+        (
+            "{base}    config.model.attention.wrappers = sequence('gate', gates={'count': 4})\n    return config",
+            "wrappers.parts.gates; did you mean model.attention.wrappers.parts.gate?",
         ),
     ],
 )
 def test_a_slip_in_a_config_file_is_one_clear_line(tmp_path, lines, message):
     path = tmp_path / "own.py"
-    start = "from configs import base\ndef get_config():\n    config = base.get_config()\n"
+    start = "from attn_jax.cli.tree import part, sequence\nfrom configs import base\n"
+    start += "def get_config():\n    config = base.get_config()\n"
     path.write_text(lines.replace("{base}", start))
     with pytest.raises(UserError) as error:
         parsed(f"--config={path}")
@@ -316,7 +425,7 @@ def test_want_of_memory_is_told_like_a_slip(monkeypatch, capsys):
     def fail(*_):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nand more")
 
-    monkeypatch.setitem(commands.COMMANDS, "eval", fail)
+    monkeypatch.setattr(commands, "evaluation", fail)
     assert main.main(["launch.py", QUICKSTART, "--mode=eval", "--workdir=nowhere"]) == 1
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1) and err.startswith("launch.py: out of memory (Out of memory); in training")
@@ -331,7 +440,7 @@ def test_a_process_that_lost_the_others_does_not_wait_for_them(monkeypatch, caps
         raise jax.errors.JaxRuntimeError("UNKNOWN: Gloo all-reduce failed: Connection reset by peer")
 
     ends, joined = [], []
-    monkeypatch.setitem(commands.COMMANDS, "train", fail)
+    monkeypatch.setattr(commands, "train", fail)
     monkeypatch.setattr(commands, "join", lambda *arguments: joined.append(arguments))
     monkeypatch.setattr(main.os, "_exit", ends.append)
     several = ["--num_processes=2", "--process_id=1", "--coordinator=host:1"]

@@ -1,6 +1,7 @@
 """A path that a user gives may begin with ~, which a shell leaves alone after "="."""
 
 import itertools
+import operator
 import os
 import pathlib
 import re
@@ -12,33 +13,44 @@ from absl import flags
 import attn_jax
 from attn_jax.cli import commands, index, main, sweep
 from attn_jax.cli.engines import make_engine
-from attn_jax.cli.options import TASKS, default_config, resolve, schema, sections
+from attn_jax.cli.options import TASKS, RunOptions, change, default_config, resolve, schema_of
 from attn_jax.cli.overrides import parse
+from attn_jax.cli.reference import parts_of
+from attn_jax.cli.tree import flatten
 from attn_jax.errors import UserError
 from attn_jax.models.families import FAMILIES
-from attn_jax.options import flatten
+from attn_jax.outputs import OUTPUTS
+from attn_jax.parts import Option, fields_of
 from attn_jax.tasks import download
 from attn_jax.tasks.pictures import FileGallery
 
 NAMES_PATHS = re.compile(r"\b(files?|folder|director(y|ies))\b", re.IGNORECASE)
-NO_PATHS = ("task.language", "task.size", "task.columns")  # of files
+NO_PATHS = ("language", "size", "columns", "sample")  # of files
 NO_FLAGS = ("options", "num_examples")
 
 
-def fit(task, model):
-    try:
-        return bool(sections(task, model))
-    except UserError:
-        return False
+def names_a_path(name, about):
+    free = isinstance(about, Option) and about.kind in (str, tuple) and not about.choices
+    return free and NAMES_PATHS.search(about.meaning) and name not in NO_PATHS
 
 
-PAIRS = [(task, model) for task, model in itertools.product(TASKS, FAMILIES) if fit(task, model)]
-OPTIONS = {key: (pair, about) for pair in PAIRS for key, about in schema(*pair).items()}
-PATHS = [
-    key
-    for key, (_, about) in OPTIONS.items()
-    if NAMES_PATHS.search(about.meaning) and about.kind in (str, tuple) and not about.choices and key not in NO_PATHS
-]
+def configs():
+    """A config of each task and family, and of each part that has a path beside them."""
+    for task, model in itertools.product(TASKS, FAMILIES):
+        try:
+            yield default_config(task, model)
+        except UserError:
+            continue
+    for changes in ({"train.start": "run"}, {"train.start": "vectors"}, {"decode.ensemble": "runs"}):
+        yield change(default_config(), changes)
+    for output in OUTPUTS:
+        yield change(default_config("plain_text", "language_model"), {"model.output": output})
+
+
+OPTIONS = {}
+for each in configs():
+    OPTIONS = {key: (each, about) for key, about in schema_of(each).items()} | OPTIONS  # of the first that has a key
+PATHS = [key for key, (_, about) in OPTIONS.items() if names_a_path(key.rpartition(".")[2], about)]
 
 
 @pytest.fixture(autouse=True)
@@ -53,23 +65,26 @@ def home(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("key", PATHS)
 def test_an_option_that_names_a_file_or_folder_knows_the_home_folder(home, key):
-    (task, model), about = OPTIONS[key]
-    config = default_config(task, model)
+    config, about = OPTIONS[key]
     value = ("~/x", "y") if about.kind is tuple else "~/x"
-    config.update_from_flattened_dict({key: value})
-    options = resolve(config)
-    section, _, name = key.rpartition(".")
-    found = options.run if not section else options
-    for part in filter(None, section.split(".")):
-        found = getattr(found, part)
+    config = change(config, {key: value})
     expected = f"{home}/x"
-    assert getattr(found, name) == ((expected, "y") if about.kind is tuple else expected)
+    assert operator.attrgetter(key)(resolve(config)) == ((expected, "y") if about.kind is tuple else expected)
     assert flatten(config)[key] == value  # a work directory keeps it as it was written
 
 
 def test_the_options_that_are_paths_are_among_those_tested():
     known = {key for key, (_, about) in OPTIONS.items() if about.path}
-    assert known == set(PATHS) and {"data_dir", "task.train", "train.start_from", "decode.runs"} < known
+    assert known == set(PATHS)
+    assert {"data_dir", "task.train", "train.start.workdir", "train.start.source", "decode.ensemble.workdirs"} < known
+
+
+def test_every_part_with_a_path_is_among_those_tested():
+    parts = [RunOptions]
+    for kind in parts:
+        parts += [part for field in fields_of(kind).values() for _, part in parts_of(field) if part not in parts]
+    found = {name for kind in parts for name, field in fields_of(kind).items() if names_a_path(name, field)}
+    assert found == {key.rpartition(".")[2] for key in PATHS} and len(parts) > 50
 
 
 FLAGS = [
@@ -100,7 +115,6 @@ def unparsed(monkeypatch):
 def test_a_training_goes_into_the_home_folder(home, monkeypatch, unparsed):
     (home / "own.py").write_text("from configs import quickstart\n\nget_config = quickstart.get_config\n")
     taken = []
-    monkeypatch.setitem(commands.COMMANDS, "train", lambda config, workdir, files: taken.append((workdir, files)))
     monkeypatch.setattr(commands, "train", lambda config, workdir, files: taken.append((workdir, files)))
     assert main.main(["launch.py", "--config=~/own.py", "--workdir=~/run", "--config.data_dir=~/data"]) == 0
     with pytest.raises(UserError, match=f"{home}/run: there is no such work directory"):

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from jax.experimental import multihost_utils
 
-from attn_jax.cli.build import share_of_rows
 from attn_jax.cli.run_state import check_processes
 from attn_jax.errors import UserError
+from attn_jax.evaluation.kinds import share_of_rows
 from attn_jax.tasks import TASKS
 
 

@@ -1,15 +1,17 @@
 """A config has the options of its task and family and no others, whatever way it came to them."""
 
+import re
+
 import pytest
 
-from attn_jax.cli.checks import check_metrics
-from attn_jax.cli.options import change, default_config, families_with, resolve, schema, switch
+from attn_jax.cli.checks import check
+from attn_jax.cli.options import change, default_config, resolve, schema_of, switch
 from attn_jax.cli.reference import describe, reference
+from attn_jax.cli.tree import keys
 from attn_jax.errors import UserError
 from attn_jax.models.families import FAMILIES
-from attn_jax.options import keys, options_of
+from attn_jax.parts import fields_of
 from attn_jax.tasks import TASKS
-from attn_jax.training.options import TokenTrainOptions, TrainOptions
 from configs import enja_transformer, quickstart
 
 FITTING = {"kernel_regression": "regression", "glimpses": "scenes"} | dict.fromkeys(
@@ -20,7 +22,7 @@ FITTING = {"kernel_regression": "regression", "glimpses": "scenes"} | dict.fromk
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_defaults_of_a_family_are_sound(family):
     config = default_config(FITTING.get(family, "dates"), family)
-    assert config.is_locked and set(keys(config)) == set(schema(config.task.name, family))
+    assert config.is_locked and set(keys(config)) == set(schema_of(config))
     options = resolve(config)
     if "hidden_size" in config.model and family != "dmn":
         assert resolve(change(config, {"model.hidden_size": 12})).model.hidden_size == 12
@@ -35,24 +37,29 @@ def test_the_defaults_of_a_task_are_sound(task):
 
 def test_a_regression_reads_the_defaults_of_the_options_that_it_does_not_have():
     points, texts = resolve(default_config("regression", "kernel_regression")), resolve(default_config())
-    for ours, theirs, names in (
-        (points.train, texts.train, set(options_of(TokenTrainOptions)) - set(options_of(TrainOptions))),
-        (points.decode, texts.decode, {"ensemble", "runs"}),
-    ):
-        assert {name: getattr(ours, name) for name in names} == {name: getattr(theirs, name) for name in names}
+    names = {key for key, field in fields_of(type(texts.train)).items() if field.where is not None}
+    assert {"lazy_rows", "microbatches", "choose_seed", "start"} == names
+    assert not names & set(default_config("regression", "kernel_regression").train)
+    for name in names - {"start"}:
+        assert getattr(points.train, name) == getattr(texts.train, name)
+    assert points.train.start is None and points.decode.ensemble == texts.decode.ensemble
 
 
 def test_another_family_brings_its_keys_and_keeps_the_values_that_both_have():
-    config = quickstart.get_config()
-    config.model.attention.score = "dot"
-    other = switch(config, model="transformer")
-    assert other.model.name == "transformer" and "num_decoder_layers" in other.model and "cell" in other.model
-    assert "objective" not in other.model and other.model.attention.score == "dot"
+    config = change(quickstart.get_config(), {"model.encoder": "gru", "model.attention.score": "dot"})
+    notes = []
+    other = change(config, {"model": "transformer"}, notes)
+    assert (
+        other.model.name == "transformer" and "num_heads" in other.model.decoder and "cell" not in other.model.decoder
+    )
+    assert "objective" not in other.model and other.model.encoder == config.model.encoder
+    assert other.model.attention.score.name == "general"  # the default of another slot
+    assert {"model.encoder", "model.hidden_size"} <= set(notes[0].kept) and "model.attention" in notes[0].dropped
     assert other.model.hidden_size == config.model.hidden_size and other.task == config.task
-    with pytest.raises(UserError, match=r"model.name memn2n is for|answers questions about stories"):
-        resolve(switch(config, model="memn2n")).build_model()
-    with pytest.raises(UserError, match=r"^model.name kernel_regression is for task.name regression, got dates$"):
-        switch(config, model="kernel_regression")
+    for family, data, task in (("memn2n", "stories", "babi"), ("kernel_regression", "points", "regression")):
+        words = f"^model.name {family} reads {data}, and task.name dates has text; expected task.name {task}, or "
+        with pytest.raises(UserError, match=words):
+            switch(config, model=family)
 
 
 def test_a_default_is_that_of_the_new_task():
@@ -61,17 +68,15 @@ def test_a_default_is_that_of_the_new_task():
 
 
 def test_each_place_of_a_transformer_may_have_attention_of_its_own():
-    changes = {"model.source_attention.normalize": "sparsemax", "model.decoder_attention.score": "gaussian"}
+    changes = {"model.decoder.source_attention": "map", "model.decoder.source_attention.normalize": "sparsemax"}
+    changes |= {"model.decoder.source_attention.score": "scaled_dot"}
+    changes |= {"model.decoder.attention": "map", "model.decoder.attention.score": "gaussian"}
     model = resolve(change(enja_transformer.get_config(), changes)).build_model().module
     layer = model.decoder.make_layer()
     own, source = layer.make_attention().attention, layer.make_source_attention().attention
     encoder = model.encoder.make_layer().make_attention().attention
     assert [type(part.score).__name__ for part in (encoder, own, source)] == ["ScaledDot", "Gaussian", "ScaledDot"]
     assert [part.normalize.label for part in (encoder, own, source)] == ["softmax", "softmax", "sparsemax"]
-
-
-def test_families_with_an_option():
-    assert families_with("model.num_slots") == ["entnet"] and families_with("model.nothing") == []
 
 
 @pytest.mark.slow
@@ -81,29 +86,36 @@ def test_every_option_is_described_with_its_value():
     for key in keys(config):
         assert key in text, key
     assert "model.hidden_size = 128" in text and "; default 256" in text
-    unread = text[text.index("nothing reads") :]
-    assert "model.kernel_size" in unread and "model.kernel_size =" not in text
+    assert "kernel_size" not in text  # of another encoder
 
 
 def test_the_reference_has_every_option():
     page = reference()
     for family in FAMILIES:
-        for key in schema(FITTING.get(family, "dates"), family):
-            assert f"`{key}`" in page or key.endswith(".name"), key
+        for key in schema_of(default_config(FITTING.get(family, "dates"), family)):
+            key = key.removesuffix(".name").removesuffix(".pattern").rpartition(".")[2]
+            assert f"`{key}`" in page, key
+
+
+def test_a_heading_of_the_reference_is_of_one_part():
+    headings = re.findall(r"^## (.+)$", reference(), re.MULTILINE)
+    assert len(headings) == len(set(headings)) > 50
+    links = set(re.findall(r"\]\(#([^)]+)\)", reference()))
+    assert links <= {heading.lower().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("task", [name for name, kind in TASKS.items() if not getattr(kind, "has_sources", True)])
 def test_a_task_without_sources_has_no_outputs_to_measure(task):
     config = switch(default_config(), task=task, model="language_model")
     assert config.eval.metrics == ("perplexity", "accuracy")
-    check_metrics(config)
+    check(config)
     assert "bleu" in switch(config, task="dates").eval.metrics
     config.eval.metrics = ("loss", "chrf")
     with pytest.raises(UserError, match=f"^eval.metrics chrf compares .*{task} has no sources .* expected loss, perpl"):
-        check_metrics(config)
+        check(config)
     config.eval.metrics, config.train.best_metric = ("loss",), "bleu"
     with pytest.raises(UserError, match=r"^train\.best_metric bleu compares "):
-        check_metrics(config)
+        check(config)
 
 
 def test_what_was_set_of_the_evaluation_stays_with_another_task():

@@ -19,6 +19,7 @@ from tiny_run import files_config, timeless, tiny_config, train, write_pairs
 from attn_jax.cli import commands, run_state, runs
 from attn_jax.cli.checks import best_metric
 from attn_jax.cli.inputs import Files
+from attn_jax.cli.options import change
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
 from attn_jax.tasks.batching import Batches
@@ -78,7 +79,7 @@ def test_train_end_to_end(whole):
     assert (run.batches.dropped, run.batches.num_pairs, run.batches.steps_per_epoch) == (8, 192, 3)
     assert run.lock.name == str(run.workdir / "lock") and not run.lock.closed
     stored = json.loads((run.workdir / "config.json").read_text())
-    assert stored["model"]["hidden_size"] == 8 and stored["task"]["buckets"] == [[24, 11]]
+    assert stored["model"]["hidden_size"] == 8 and stored["task"]["buckets"] == {"name": "fixed", "shapes": [[24, 11]]}
 
 
 @pytest.mark.slow
@@ -158,11 +159,11 @@ def test_the_run_of_another_config_is_refused_and_untouched(whole):
     before = contents(run.workdir)
     for changes, words in (
         ({"model__hidden_size": 9}, "model.hidden_size is 8 there and 9 here; choose another --workdir"),
-        ({"task__buckets": ((24, 11), (32, 11))}, r"task.buckets is \[\[24, 11\]\] there"),
+        ({"task__buckets__shapes": ((24, 11), (32, 11))}, r"task.buckets.shapes is \[\[24, 11\]\] there"),
         ({"seeds": (0, 1)}, r"seeds is \[\] there and \[0, 1\] here"),
         (
             {"train__num_steps": 99},
-            r"train.num_steps is \d+ there.*workdir \(--config.train.start_from=.*begins with its",
+            r"train.num_steps is \d+ there.*workdir \(--config.train.start=run --config.train.start.workdir=.*begins w",
         ),
     ):
         with pytest.raises(UserError, match=f"holds the run of another config: {words}"):
@@ -291,7 +292,7 @@ def test_training_stops_at_its_goal_and_stays_finished(tmp_path):
 @pytest.mark.slow
 def test_a_loss_that_becomes_nan_names_the_step_and_keeps_the_last_good_checkpoint(tmp_path):
     config = tiny_config(
-        optimizer__name="sgd", optimizer__learning_rate=1e30, optimizer__clip_norm=0.0, train__checkpoint_every=1
+        optimizer="sgd", optimizer__learning_rate=1e30, optimizer__clip="none", train__checkpoint_every=1
     )
     with pytest.raises(UserError, match=r"became (NaN|infinite) at step 2; .*; last good checkpoint: step 1$"):
         train(config, tmp_path)
@@ -374,9 +375,9 @@ def test_a_run_rewinds_only_so_often(tmp_path, monkeypatch):
 
 
 SGD = {
-    "optimizer__name": "sgd",
+    "optimizer": "sgd",
     "optimizer__learning_rate": 0.5,
-    "optimizer__clip_norm": 0.0,
+    "optimizer__clip": "none",
     "model__dropout": 0.0,
     "train__num_steps": 4,
     "train__log_every": 1,
@@ -416,8 +417,8 @@ def test_what_cannot_be_divided_is_refused_and_claims_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("vocabulary", "changes"),
     [
-        ("words", {"task__buckets": ((24, 24),)}),
-        ("sentencepiece", {"task__vocab_size": (40, 36), "task__buckets": ((64, 64),), "dtype": "bfloat16"}),
+        ("words", {"task__buckets__shapes": ((24, 24),)}),
+        ("sentencepiece", {"task__vocab_size": (40, 36), "task__buckets__shapes": ((64, 64),), "dtype": "bfloat16"}),
     ],
 )
 def test_text_files(tmp_path, capsys, vocabulary, changes):
@@ -426,7 +427,6 @@ def test_text_files(tmp_path, capsys, vocabulary, changes):
     for path in (source, target):
         path.write_text(path.read_text() + "a bird " * 40 + "\n")
     changes |= {
-        "task__vocabulary": vocabulary,
         "task__valid_size": 10,
         "train__num_steps": 3,
         "eval__metrics": ("bleu", "chrf", "exact_match", "accuracy", "bleu"),
@@ -434,7 +434,7 @@ def test_text_files(tmp_path, capsys, vocabulary, changes):
         "train__best_metric": "chrf",
         "decode__max_length": 6,
     }
-    config = files_config(tmp_path, **changes)
+    config = change(files_config(tmp_path, **changes), {"task.vocabulary": vocabulary})
     commands.train(config, tmp_path / "run", commands.Files())
     out, err = capsys.readouterr()
     assert "data          1 of 51 training pairs are longer than any bucket and left out; see task.buckets\n" in err
@@ -453,7 +453,7 @@ def test_text_files(tmp_path, capsys, vocabulary, changes):
 
     # The vocabulary is the stored one, whatever the files say now.
     with pytest.raises(UserError, match="holds the run of another config"):
-        runs.open_run(files_config(tmp_path, **changes, task__min_count=2), tmp_path / "run")
+        runs.open_run(change(config, {"task.joint_vocabulary": True}), tmp_path / "run")
     before = source.read_text()
     source.write_text(before.replace("bird", "zebra"))
     again = runs.open_run(config, tmp_path / "run")
@@ -491,12 +491,12 @@ def test_time_of_all_processes_is_added_up(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"task__name": "date"}, "unknown task.name 'date'; did you mean dates?"),
+        ({"task__name": "date"}, "unknown task 'date'; did you mean dates?"),
         (
             {"task__name": "parallel_text", "task__vocabulary": "word"},
             "unknown task.vocabulary 'word'; did you mean words?",
         ),
-        ({"task__buckets": (0,)}, "bucket 0: expected a length such as 16"),
+        ({"task__buckets__shapes": (0,)}, "bucket 0: expected a length such as 16"),
         ({"task__batch_size": 0}, "task.batch_size is 0; expected at least 1"),
         ({"task__batch_unit": "words"}, "unknown task.batch_unit 'words'; known: sentences, tokens"),
         (
@@ -504,29 +504,52 @@ def test_time_of_all_processes_is_added_up(tmp_path, monkeypatch):
             "task.vocab_size is .8000,.; expected two sizes",
         ),
         ({"dtype": "float23"}, "unknown dtype 'float23'; did you mean float32?"),
-        ({"model__name": "seq2sec"}, "unknown model.name 'seq2sec'; did you mean seq2seq?"),
-        ({"model__cell": "lstmm"}, "unknown model.cell 'lstmm'; did you mean lstm?"),
+        ({"model__name": "seq2sec"}, "unknown model 'seq2sec'; did you mean seq2seq?"),
+        ({"model__decoder__cell": "lstmm"}, "unknown model.decoder.cell 'lstmm'; did you mean lstm?"),
         ({"model__decoder": "loung"}, "unknown model.decoder 'loung'; did you mean luong?"),
-        ({"model__bridge": "dens"}, "unknown model.bridge 'dens'; did you mean dense?"),
+        ({"model__decoder__bridge": "dens"}, "unknown model.decoder.bridge 'dens'; did you mean dense?"),
+        (
+            {"model__decoder__cell": "lstm"},
+            "bridge copy takes over the states of the encoder, 1 of each layer, and model.decoder.cell lstm has 2; "
+            "expected a cell such as rnn or ",
+        ),
+        (
+            {"model__encoder": "lstm", "model__decoder__bridge": "dense"},
+            "2 of each layer, and model.decoder.cell gru has",
+        ),
+        ({"model__encoder__num_layers": 2}, "num_layers is 2, model.decoder.num_layers 1; expected equal numbers, or"),
+        ({"model__decoder__num_layers": 2}, "num_layers is 1, model.decoder.num_layers 2; expected equal numbers, or"),
         ({"model__dropout": 1.5}, "model.dropout is 1.5; expected 0 to 0.999"),
         ({"model__hidden_size": 0}, "model.hidden_size is 0; expected at least 1"),
-        ({"model__hidden_size": 9, "model__bidirectional": True}, "hidden_size 9 is odd"),
-        ({"model__tie_embeddings": True, "model__readout_size": 9}, "model.tie_embeddings needs"),
+        ({"model__hidden_size": 9, "model__encoder__bidirectional": True}, "hidden_size 9 is odd"),
+        ({"model__tie_embeddings": True, "model__decoder__readout_size": 9}, "model.tie_embeddings needs"),
         ({"model__attention__score": "scaled"}, "unknown model.attention.score 'scaled'; did you mean scaled_dot?"),
         ({"model__attention__normalize": "softmix"}, "normalize 'softmix'; did you mean softmax?"),
-        ({"model__attention__read": "soft"}, "unknown model.attention.read 'soft'"),
-        ({"model__attention__window": "local"}, "unknown model.attention.window 'local'; did you mean local_"),
+        (
+            {"model__objective": "hard", "model__objective__reading": "soft"},
+            "unknown model.objective.reading 'soft'; known: adaptive, ",
+        ),
+        (
+            {"model__attention__wrappers": ("local",)},
+            "unknown model.attention.wrappers.pattern 'local'; did you mean local_",
+        ),
         ({"train__num_steps": -1}, "train.num_steps is -1; expected at least 0"),
         ({"train__num_steps": 0, "train__num_epochs": 0.0}, "are both 0"),
         ({"train__log_every": 0}, "train.log_every is 0; expected at least 1"),
         ({"train__best_metric": "blue"}, "unknown train.best_metric 'blue'; did you mean bleu?"),
         ({"train__best_metric": "attention_entropy"}, "attention_entropy: neither a low nor a high value is better"),
-        ({"optimizer__name": "adamm"}, "unknown optimizer.name 'adamm'; did you mean adam"),
+        ({"optimizer": "adamm"}, "unknown optimizer 'adamm'; did you mean adam"),
         ({"optimizer__schedule": "cosinus"}, "unknown optimizer.schedule 'cosinus'; did you mean cosine?"),
         ({"eval__metrics": ("blue",)}, "unknown metric 'blue'; did you mean bleu?"),
-        ({"eval__metrics": ("bleu",), "eval__tokenize": "14a"}, "unknown BLEU tokenizer '14a'; did you mean 13a?"),
+        (
+            {"task__name": "parallel_text", "eval__metrics": ("bleu",), "task__tokenize": "14a"},
+            "unknown BLEU tokenizer '14a'; did you mean 13a?",
+        ),
         ({"decode__method": "beem"}, "unknown decode.method 'beem'; did you mean beam?"),
-        ({"decode__n_best": 2}, "decode.n_best 2 needs decode.method=beam"),
+        (
+            {"decode__method": "beam", "decode__method__n_best": 6},
+            "decode.method.n_best 6 needs a decode.method.beam_size of at least as many",
+        ),
         ({"parallel": "pmat"}, "unknown parallel 'pmat'; did you mean pmap?"),
         ({"seeds": (1, 1)}, r"seeds \(1, 1\): expected different integers from 0 to 4294967295"),
         ({"seed": -1}, r"seeds \(-1,\): expected different integers from 0 to 4294967295"),
@@ -625,7 +648,7 @@ def test_what_learns_from_supporting_facts_needs_some(tmp_path, model, option):
         data_dir=str(tmp_path),
         task__train=("stories.txt", ""),
         task__num_examples=0,
-        task__buckets=(),
+        task__buckets="automatic",
         **model,
     )
     refused = pytest.raises(UserError, match=f"^model.{option} learns from supporting facts, and no training question")
@@ -646,7 +669,7 @@ def test_eval_reads_a_file_of_the_task_by_itself(tmp_path, capsys, task, model, 
     (tmp_path / "train").write_text(6 * f"{line}\n" + line.replace("gehen", "walk").replace("german", "english"))
     names = {"train": ("train", ""), "valid": ("train", "")}
     config = tiny_config(
-        data_dir=str(tmp_path), task__num_examples=0, task__buckets=(), train__num_steps=1, **task, **model,
+        data_dir=str(tmp_path), task__num_examples=0, task__buckets="automatic", train__num_steps=1, **task, **model,
         **{f"task__{name}": files for name, files in names.items()},
     )  # fmt: skip
     commands.train(config, tmp_path / "run", Files())

@@ -1,4 +1,4 @@
-"""train.start_from: which arrays are taken, that nothing is taken for something else, and that it happens once."""
+"""train.start run: which arrays are taken, that nothing is taken for something else, and that it happens once."""
 
 import shutil
 
@@ -14,14 +14,23 @@ from attn_jax.cli import runs
 from attn_jax.cli.options import change
 from attn_jax.cli.overrides import load_config_file
 from attn_jax.cli.start import Source, announcement, check_seeds, check_tokens, match, take
+from attn_jax.cli.tree import flatten
 from attn_jax.cli.workdir import plain
 from attn_jax.errors import UserError
-from attn_jax.options import flatten
 from attn_jax.tasks.vocabulary import PictureQuestions, Words
 from attn_jax.training.loop import FitResult, Reason
 from attn_jax.training.pytrees import flatten as arrays_of
 
-HARD = {"model__objective": "hard", "model__attention__read": "reinforce", "model__attention__baseline": "learned"}
+HARD = {
+    "model__objective": "hard",
+    "model__objective__reading": "reinforce",
+    "model__objective__baseline": "learned",
+    "model__objective__baseline__features": 8,
+}
+
+
+def start_from(workdir):
+    return {"train.start": "run", "train.start.workdir": str(workdir)}
 
 
 def first_state(config, workdir, *, saved=False):
@@ -48,7 +57,7 @@ def soft(tmp_path_factory):
 @pytest.mark.slow
 def test_a_hard_run_of_two_seeds_starts_from_those_of_a_soft_run(soft, tmp_path, capsys):
     config = change(soft[2], {"seeds": (0, 1)} | {key.replace("__", "."): value for key, value in HARD.items()})
-    state = first_state(change(config, {"train.start_from": str(soft[0])}), tmp_path / "hard")
+    state = first_state(change(config, start_from(soft[0])), tmp_path / "hard")
     without = first_state(config, tmp_path / "without")
     there, here, own = map(arrays_of, (soft[1], state.params, without.params))
     new = here.keys() - there.keys()
@@ -66,8 +75,8 @@ def test_a_hard_run_of_two_seeds_starts_from_those_of_a_soft_run(soft, tmp_path,
 def test_a_resumed_run_does_not_start_over(tmp_path, monkeypatch, capsys):
     """The source is gone when the run goes on, and all is as in a run that nothing interrupted."""
     first_state(tiny_config(), tmp_path / "source", saved=True)
-    hard = HARD | {"model__attention__soft_steps": 4, "train__num_steps": 5}
-    config = tiny_config(seed=5, train__start_from=str(tmp_path / "source"), **hard)
+    hard = HARD | {"model__objective__soft_steps": 4, "train__num_steps": 5}
+    config = change(tiny_config(seed=5, **hard), start_from(tmp_path / "source"))
     run, fitted = train(config, tmp_path / "whole")
     for last in (2, None):
         stop_after(monkeypatch, last)
@@ -77,7 +86,7 @@ def test_a_resumed_run_does_not_start_over(tmp_path, monkeypatch, capsys):
     assert timeless(tmp_path / "resumed") == timeless(tmp_path / "whole")
     assert resumed.splits == run.splits and "start_from" in run.splits  # whose parameters it began with
     assert capsys.readouterr().err.count("\nstart_from") == 2  # once in each run
-    with pytest.raises(UserError, match=r"holds the run of another config: train\.start_from is"):
+    with pytest.raises(UserError, match=r"holds the run of another config: train\.start\.name is"):
         train(tiny_config(seed=5, **hard), tmp_path / "resumed")
 
 
@@ -148,8 +157,8 @@ def test_other_counts_of_words_are_refused_where_they_order_the_rows():
 @pytest.mark.slow
 def test_a_source_without_a_good_checkpoint_is_one_line(soft, tmp_path, capsys):
     def refused(path, message):
-        with pytest.raises(UserError, match=f"^train.start_from.*{message}") as error:
-            runs.open_run(tiny_config(seeds=(0, 1), train__start_from=str(path)), tmp_path / "run")
+        with pytest.raises(UserError, match=f"^train.start.workdir.*{message}") as error:
+            runs.open_run(change(tiny_config(seeds=(0, 1)), start_from(path)), tmp_path / "run")
         assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
 
     refused(tmp_path / "none", "none: there is no such folder; expected the work directory of a run")
@@ -169,7 +178,7 @@ def test_a_source_without_a_good_checkpoint_is_one_line(soft, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_program_starts_a_run_from_another(soft, tmp_path):
-    config = change(soft[2], {"seeds": (0, 1), "train.num_steps": 2, "train.start_from": str(soft[0])})
+    config = change(soft[2], {"seeds": (0, 1), "train.num_steps": 2} | start_from(soft[0]))
     before = flatten(load_config_file("quickstart"))
     options = {key: value for key, value in flatten(config).items() if value != before.get(key, "")}
     given = ["--config=quickstart", *(f"--config.{key}={value}" for key, value in options.items())]
@@ -180,5 +189,5 @@ def test_the_program_starts_a_run_from_another(soft, tmp_path):
         wrong = server.run(*given, "--config.seeds=(0,)", f"--workdir={tmp_path / 'other'}")
         assert (wrong.code, len(wrong.err.splitlines())) == (1, 1)
         assert wrong.err.startswith(
-            f"launch.py: train.start_from: {soft[0]} has the 2 seeds (3, 4), and this run has 1"
+            f"launch.py: train.start.workdir: {soft[0]} has the 2 seeds (3, 4), and this run has 1"
         )

@@ -1,4 +1,4 @@
-"""train.source_vectors and train.target_vectors: rows of embeddings come from a file, all else stays as it is."""
+"""train.start vectors: rows of embeddings come from a file, all else stays as it is."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +7,7 @@ from test_start import first_state
 from tiny_run import files_config, write_pairs
 
 from attn_jax.cli import runs
+from attn_jax.cli.options import change
 from attn_jax.cli.vectors import with_vectors
 from attn_jax.errors import UserError
 from attn_jax.tasks.word_vectors import WordVectors
@@ -58,7 +59,7 @@ def test_a_run_begins_with_the_vectors_of_a_file(tmp_path, capsys):
     (tmp_path / "vectors.txt").write_text(f"bird {numbers}\nunknown {numbers}\n", encoding="utf-8")
     config = files_config(tmp_path, task__valid_size=8, decode__max_length=8)
     plain = arrays_of(first_state(config, tmp_path / "plain").params)
-    config.train.source_vectors = "vectors.txt"
+    config = change(config, {"train.start": "vectors", "train.start.source": "vectors.txt"})
     made = arrays_of(first_state(config, tmp_path / "made", saved=True).params)
     with runs.open_checkpoints(config, tmp_path / "made", read_only=True) as checkpoints:
         assert checkpoints.newest()[1]["splits"].keys() == {"train", "valid", "source_vectors"}
@@ -73,7 +74,8 @@ def test_a_run_begins_with_the_vectors_of_a_file(tmp_path, capsys):
 def test_vectors_of_another_width_are_refused_before_anything_is_compiled(tmp_path, capsys):
     write_pairs(tmp_path)
     (tmp_path / "vectors.txt").write_text("bird 1 2 3\n", encoding="utf-8")
-    config = files_config(tmp_path, task__valid_size=8, decode__max_length=8, train__source_vectors="vectors.txt")
+    config = files_config(tmp_path, task__valid_size=8, decode__max_length=8)
+    config = change(config, {"train.start": "vectors", "train.start.source": "vectors.txt"})
     with pytest.raises(UserError, match=r"vectors of 3 numbers, and the embedding has 8"):
         first_state(config, tmp_path / "made")
     assert "compiling" not in capsys.readouterr().err

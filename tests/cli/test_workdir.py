@@ -1,7 +1,9 @@
 """A work directory is complete in itself, and belongs to one run."""
 
 import fcntl
+import functools
 import json
+import operator
 import os
 import pathlib
 import subprocess
@@ -12,9 +14,9 @@ from damage import flips
 
 from attn_jax.cli.locks import claim, lock
 from attn_jax.cli.options import change, switch
+from attn_jax.cli.tree import flatten
 from attn_jax.cli.workdir import check_cut, holds, load_config, plain, save_config
 from attn_jax.errors import UserError
-from attn_jax.options import flatten
 from attn_jax.tasks import TASKS
 from attn_jax.tasks.files import save_json
 from configs import base, iwslt2017_soft, quickstart
@@ -29,7 +31,7 @@ def test_flatten():
 
 @pytest.mark.parametrize("get_config", [quickstart.get_config, iwslt2017_soft.get_config])
 def test_a_config_comes_back_as_it_was(tmp_path, get_config):
-    config = get_config()
+    config = change(get_config(), {})
     config.seeds, config.eval.metrics, config.description = (1, 2), (), "日本"
     save_config(tmp_path, config)
     loaded = load_config(tmp_path)
@@ -65,37 +67,53 @@ def test_another_cut_of_the_training_data_is_refused(tmp_path, task, trained, ch
 
 def test_a_config_of_another_version(tmp_path):
     stored = plain(quickstart.get_config())
-    del stored["model"]["cell"]
+    del stored["model"]["decoder"]["cell"]
+    stored["model"]["encoder"]["new_key"] = 3
+    stored["model"]["attention"]["wrappers"]["parts"]["new_part"] = {"a": 3}
     stored["model"]["new_key"] = 3
     save_json(tmp_path / "config.json", stored)
     loaded = load_config(tmp_path)
-    assert loaded.model.cell == BASE.model.cell and "new_key" not in loaded.model
+    assert loaded.model.decoder.cell == BASE.model.decoder.cell and "new_key" not in loaded.model
+    assert "new_key" not in loaded.model.encoder and not loaded.model.attention.wrappers.parts
+    stored["model"]["encoder"] = {"name": "new_encoder"}
+    save_json(tmp_path / "config.json", stored)
+    with pytest.raises(UserError, match=r"config.json: unknown model.encoder 'new_encoder'; known: conv, "):
+        load_config(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": 3}, "model is 3; expected a section of options"),
-        ({"model": None}, "model is null; expected a section of options"),
-        ({"model.hidden_size": "wide"}, 'model.hidden_size is "wide"; expected an integer'),
-        ({"model.hidden_size": None}, "model.hidden_size is null; expected an integer"),
-        ({"model.hidden_size": {"a": 1}}, 'model.hidden_size is {"a": 1}; expected an integer'),
-        ({"model.hidden_size": True}, "model.hidden_size is true; expected an integer"),
-        ({"model.hidden_size": 8.5}, "model.hidden_size is 8.5; expected an integer"),
-        ({"model.bidirectional": 1}, "model.bidirectional is 1; expected true or false"),
-        ({"train.num_epochs": 10**400}, "train.num_epochs is 10{59} ...; expected a number"),
-        ({"seeds": 3}, "seeds is 3; expected a list"),
-        ({"seeds": [{"a": 1}]}, r'seeds is \[{"a": 1}\]; expected a list'),
-        ({"name": "\ud800"}, r'name is "\\ud800"; expected a text'),
-        ({"name": 3}, "name is 3; expected a text"),
+        ({"model": 3}, "model is 3; expected one of seq2seq, transformer, .*"),
+        ({"model": None}, "model is None; expected one of seq2seq, transformer, .*"),
+        ({"train": 3}, "train is a section of the config; set one of its keys: num_steps, .*"),
+        ({"train": None}, "train is a section of the config; set one of its keys: num_steps, .*"),
+        ({"model.encoder": [3]}, r"model.encoder is \[3\]; expected one of rnn, .*"),
+        ({"model.attention.wrappers": 3}, "model.attention.wrappers.pattern is 3; expected a tuple, such as .*"),
+        (
+            {"model.attention.wrappers.parts": 3},
+            "model.attention.wrappers.parts is a section of the config; its keys .*",
+        ),
+        ({"model.hidden_size": "wide"}, "model.hidden_size is 'wide'; expected an integer, such as 256"),
+        ({"model.hidden_size": None}, "model.hidden_size is None; expected an integer, such as 256"),
+        ({"model.hidden_size": {"a": 1}}, "model.hidden_size is {'a': 1}; expected an integer, such as 256"),
+        ({"model.hidden_size": True}, "model.hidden_size is True; expected an integer, such as 256"),
+        ({"model.hidden_size": 8.5}, "model.hidden_size is 8.5; expected an integer, such as 256"),
+        ({"model.hidden_size": "x" * 9999}, "model.hidden_size is 'x{59} ...; expected an integer, such as 256"),
+        ({"model.encoder.bidirectional": 1}, "model.encoder.bidirectional is 1; expected true or false, such as True"),
+        ({"train.num_epochs": 10**400}, "train.num_epochs is 10{59} ...; expected integers of at most 2,147,483,647"),
+        ({"seeds": 3}, r"seeds is 3; expected a tuple, such as \(0, 1\)"),
+        ({"seeds": [{"a": 1}]}, "seeds has {'a': 1}; expected an integer for each of its parts"),
+        ({"name": "\ud800"}, r"name is '\\ud800'; expected a text of valid UTF-8"),
+        ({"name": 3}, "name is 3; expected a text, such as 'base'"),
     ],
     ids=str,
 )
 def test_a_malformed_config_is_one_clear_line(tmp_path, changes, words):
     stored = plain(quickstart.get_config())
     for key, value in changes.items():
-        section, _, name = key.rpartition(".")
-        (stored[section] if section else stored)[name] = value
+        *above, name = key.split(".")
+        functools.reduce(operator.getitem, above, stored)[name] = value
     path = tmp_path / "config.json"
     path.write_text(json.dumps(stored))  # as of an earlier version: no checksum
     with pytest.raises(UserError, match=f"^cannot read {path}: {words}$") as error:
@@ -126,7 +144,7 @@ def test_every_single_bit_of_a_config_counts(tmp_path):
 def test_a_config_changed_by_hand_is_told_and_how_to_set_options(tmp_path):
     save_config(tmp_path, quickstart.get_config())
     path = tmp_path / "config.json"
-    path.write_text(path.read_text().replace('"beam_size": 5', '"beam_size": 6'))
+    path.write_text(path.read_text().replace('"batch_size": 100', '"batch_size": 99'))
     with pytest.raises(UserError, match=rf"^{path} was changed since the run wrote it .* --config.key=value$"):
         load_config(tmp_path)
 
@@ -148,8 +166,9 @@ def test_what_does_not_change_the_training_may_change(tmp_path):
     config = quickstart.get_config()
     save_config(tmp_path, config)
     (tmp_path / "checkpoints" / "500").mkdir(parents=True)
-    config.name, config.description, config.parallel, config.data_dir = "other", "x", "mesh", "elsewhere"
-    config.decode.beam_size, config.eval.metrics, config.train.log_every, config.train.keep = 9, (), 7, 8
+    config = change(config, {"parallel": "mesh", "decode.method": "beam", "decode.method.beam_size": 9})
+    config.name, config.description, config.data_dir = "other", "x", "elsewhere"
+    config.eval.metrics, config.train.log_every, config.train.keep = (), 7, 8
     assert holds(tmp_path, config)
 
 

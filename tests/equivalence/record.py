@@ -17,9 +17,8 @@ from tables import new_path
 from test_configs import ROOT, shrunk
 
 from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.overrides import load_file
-from attn_jax.evaluation.collect import collector_of
-from attn_jax.options import keys
+from attn_jax.cli.overrides import load_config_file
+from attn_jax.cli.tree import keys
 from attn_jax.tasks.pairs import Pairs
 
 STEPS, RATE, EXAMPLES = 20, 0.05, 4
@@ -42,7 +41,7 @@ def record(name: str, folder: pathlib.Path, old: Shapes | None, texts: pathlib.P
 
 
 def _record(name: str, folder: pathlib.Path, old: Shapes | None, texts: pathlib.Path | None) -> dict[str, Any]:
-    config = shrunk(load_file(ROOT / "configs" / f"{name}.py", "get_config"), folder)
+    config = shrunk(load_config_file(str(ROOT / "configs" / f"{name}.py")), folder)
     no_dropout = {key: 0.0 for key in keys(config) if key.split(".")[-1].endswith("dropout")}
     config.update_from_flattened_dict(no_dropout | {key: x for key, x in SAME.items() if key in keys(config)})
     task = build_task(config)
@@ -119,7 +118,7 @@ def maps_of(setup: Any, task: Any, params: Any) -> dict[str, Any]:
     split = task.splits["valid"]
     if isinstance(split, Pairs):
         split = split.select(range(min(EXAMPLES, len(split))))
-    examples = collector_of(setup.predictor).collect(params, split)[:EXAMPLES]
+    examples = setup.collector.collect(params, split)[:EXAMPLES]
     weights = [float(np.sum(np.square(one.weights, dtype=np.float64))) for each in examples for one in each.maps]
     return {
         "outputs": [one.output for one in examples],

@@ -9,10 +9,10 @@ from arrays import fill
 from tiny_run import tiny_config
 
 from attn_jax.cli.build import build_setup, build_task
+from attn_jax.cli.tree import flatten
 from attn_jax.evaluation.attention_measures import source_first, to_source
-from attn_jax.evaluation.collect import Collector, collector_of, sample_keys
-from attn_jax.evaluation.text_predictor import TextPredictor
-from attn_jax.options import flatten
+from attn_jax.evaluation.collect import Collector, sample_keys
+from attn_jax.evaluation.kinds import DataKind
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.vocabulary import Words
@@ -20,12 +20,10 @@ from attn_jax.token_ids import BOS, EOS, UNK
 from configs import babi_memn2n, kernel_learned_width
 
 PAIRS = Pairs(["July 4, 1999", "平成元年3月1日"], ["1999-07-04", "1989-03-01"])
-HEADS = {
-    "model__hidden_size": 8,
-    "model__num_heads": 2,
-    "model__num_layers": 2,
-    "model__attention__score": "scaled_dot",
-    "decode__max_length": 12,
+SMALL = {"model__hidden_size": 8, "model__attention__score": "scaled_dot", "decode__max_length": 12}
+HEADS = SMALL | {"model__num_heads": 2, "model__num_layers": 2}
+HEADS_OF_BOTH = SMALL | {
+    f"model__{side}__{key}": 2 for side in ("encoder", "decoder") for key in ("num_heads", "num_layers")
 }
 
 
@@ -34,7 +32,7 @@ def collected_of(config, split, scale=0.7, **options):
     task = build_task(config)
     setup = build_setup(config, task.kept)
     params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example), 0, scale)
-    collector = collector_of(setup.predictor)
+    collector = setup.collector
     assert isinstance(collector, Collector)
     return setup, params, collector.collect(params, split or task.splits["test"], **options)
 
@@ -53,7 +51,7 @@ def check_rows(maps):
 
 @pytest.mark.slow
 def test_a_transformer_has_a_map_of_each_place_with_layers_and_heads():
-    config = tiny_config(model__name="transformer", model__encoder="transformer", **HEADS)
+    config = tiny_config(model__name="transformer", model__encoder="transformer", **HEADS_OF_BOTH)
     setup, params, found = collected_of(config, PAIRS)
     for example, maps in zip(found, by_name(found), strict=True):
         check_rows(example.maps)
@@ -87,7 +85,7 @@ def test_a_language_model_that_goes_on_from_a_prompt_reads_it_after_bos():
     setup = build_setup(config, (letters, letters))
     params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example), 0, 0.7)
     prompts = Pairs(["a b", ""], ["c a", "b"])
-    found = collector_of(setup.predictor).collect(params, prompts, forced=True)
+    found = setup.collector.collect(params, prompts, forced=True)
     for example, text, mean in zip(
         found, (("a", "b", "c", "a"), ("b",)), setup.predictor.weights(params, prompts), strict=True
     ):
@@ -107,7 +105,7 @@ def test_a_language_model_that_goes_on_from_a_prompt_reads_it_after_bos():
 def test_a_recurrent_decoder_has_one_map_and_samples_where_the_key_is_latent(objective):
     config = tiny_config(model__objective=objective)
     if objective == "hard":
-        config = tiny_config(model__objective="hard", model__attention__read="enumeration")
+        config = tiny_config(model__objective="hard", model__objective__reading="enumeration")
     setup, params, found = collected_of(config, PAIRS)
     for example in found:
         (one,) = example.maps
@@ -166,14 +164,14 @@ def pieces():
 def test_the_weights_shown_are_those_of_the_pieces_that_were_decoded(pieces, tmp_path):
     """The text of an output may be split otherwise when it is encoded again."""
     texts = ["banana", "a band", "nab a bandana"]
-    setup = build_setup(tiny_config(decode__max_length=12, decode__forbid_unk=True), (pieces, pieces))
+    setup = build_setup(tiny_config(decode__max_length=12, decode__unk="forbid"), (pieces, pieces))
     predictor, translator = setup.predictor, setup.predictor.translator
     params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example), 1, 0.9)
     decoded = [found[0] for found in translator.translate(params, texts)]
     differ = [list(one.ids) != pieces.encode(one.text) for one in decoded]
     assert any(differ) and all(pieces.decode(one.ids) == one.text for one in decoded)
     split = Pairs(texts, [""] * len(texts))
-    found = collector_of(predictor).collect(params, split)
+    found = setup.collector.collect(params, split)
     paths = [tmp_path / f"{i}.png" for i in range(len(texts))]
     predictor.plot(params, split, paths)
     for text, one, example, path in zip(texts, decoded, found, paths, strict=True):
@@ -220,7 +218,7 @@ def test_a_training_point_that_is_left_out_has_no_weight_in_its_own_prediction(c
     config.update_from_flattened_dict(changes | {"decode.batch_size": 5})
     setup, task = build_setup(config, build_task(config)), build_task(config)
     params, split = setup.model.init(jax.random.key(0), setup.example), task.splits["valid"]
-    found = collector_of(setup.predictor).collect(params, split, seed=1)
+    found = setup.collector.collect(params, split, seed=1)
     measured = setup.evaluator.measure([params, params], split, ["loss"]).values["loss"]["seeds"]
     assert np.mean([example.loss for example in found]) == pytest.approx(measured[1], rel=1e-5)
     targets = np.array([float(label.rpartition("→")[2]) for label in found[0].maps[0].columns])
@@ -239,9 +237,6 @@ def test_keys_are_sampled_by_their_weights():
     assert (keys[:, 1] == 2).all() and (keys[:, 2] == -1).all() and (keys[:, 0] < 3).all()
 
 
-def test_a_predictor_without_a_collector_is_named():
-    class Other(TextPredictor):
-        pass
-
-    with pytest.raises(ValueError, match="Other; add it to COLLECTORS"):
-        collector_of(Other.__new__(Other))
+def test_a_kind_of_data_without_a_collector_says_so():
+    with pytest.raises(ValueError, match="no collector of attention weights for object"):
+        DataKind().collector(object())

@@ -29,12 +29,18 @@ PAD, UNK, BOS, EOS, VOCAB = 0, 1, 2, 3, 6
 WORDS = [t for t in range(VOCAB) if t not in (PAD, BOS, EOS)]
 IDS = dict(bos=BOS, eos=EOS, pad=PAD)
 BATCH, LENGTH = 12, 6
-STACK = dict(hidden_size=8, num_heads=2, feed_forward_size=8, num_layers=1)
+STACK = dict(num_heads=2, feed_forward_size=8, num_layers=1)
+DECODER = {f"decoder__{key}": value for key, value in STACK.items()}
+ENCODER = {"encoder": "transformer"} | {f"encoder__{key}": value for key, value in STACK.items()}
 OPTIONS = {
-    "transformer": STACK,
-    "language_model": STACK,
-    "seq2seq": dict(decoder="luong", input_feeding=False, self_attention=True),
+    "transformer": dict(hidden_size=8, encoder__num_layers=1, **DECODER),
+    "language_model": dict(hidden_size=8, **STACK),
+    "seq2seq": dict(decoder="luong", decoder__input_feeding=False, decoder__extras=("self_attention",)),
 }
+
+
+LEARNED = {f"{side}__positions": "learned" for side in ("encoder", "decoder")}
+LEARNED |= {f"{side}__positions__max_length": 24 for side in ("encoder", "decoder")}
 
 
 def step(memory, state, token):
@@ -84,7 +90,7 @@ def test_a_forbidden_token_never_comes_out_and_the_others_keep_their_probabiliti
     def run(table, **options):
         return jax.jit(lambda: search(best_of(step), {"table": jnp.asarray(table)}, initial(BATCH), **options))()
 
-    found = run(table, forbidden=DecodeOptions(forbid_unk=True).forbidden)
+    found = run(table, forbidden=DecodeOptions(unk="forbid").forbidden)
     impossible = table.copy()
     impossible[..., UNK] = -np.inf
     np.testing.assert_array_equal(found.tokens, run(impossible).tokens)
@@ -404,15 +410,10 @@ def test_a_model_decodes_sources_that_are_as_long_as_those_of_its_training():
     """Up to its 24 positions: not rounded up to 32."""
     config = tiny_config(
         model__name="transformer",
-        model__encoder="transformer",
-        model__num_heads=2,
-        model__feed_forward_size=8,
-        model__num_layers=1,
-        model__positions="learned",
-        model__max_length=24,
         decode__max_length=11,
+        **{f"model__{key}": value for key, value in (DECODER | ENCODER | LEARNED).items()},
     )
-    assert config.task.buckets == ((24, 11),)
+    assert config.task.buckets.shapes == ((24, 11),)
     setup = build_setup(config, (Words("0123456789 "), Words("0123456789-")))
     params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example))
     assert all(setup.predictor.translator.outputs(params, ["1 " * 20, "2 " * 23]))
@@ -448,10 +449,10 @@ def test_caches_have_room_for_the_longest_output_of_a_batch_and_no_more(name):
 @pytest.mark.slow
 def test_unknown_words_are_replaced_in_outputs_that_are_as_long_as_those_of_the_training():
     words = Words("abcdefg")
-    options = STACK | dict(positions="learned", max_length=24)
-    model = tiny_seq2seq.build(name="transformer", encoder="transformer", source_vocab=len(words), **options)
+    options = DECODER | ENCODER | LEARNED
+    model = tiny_seq2seq.build(name="transformer", hidden_size=8, source_vocab=len(words), **options)
     params = tiny_seq2seq.random_params(model, tiny_seq2seq.sentences([(5, 3), (2, 4)], 8, 7))
     params["output"]["dense"]["bias"] = np.where(np.arange(len(words)) == UNK, 50.0, 0.0).astype(np.float32)
-    translator = Translator(model, words, words, DecodeOptions(max_length=20, replace_unk=True), buckets=((24, 24),))
+    translator = Translator(model, words, words, DecodeOptions(max_length=20, unk="replace"), buckets=((24, 24),))
     (output,) = translator.outputs(params, [" ".join("abcde" * 4)])
     assert len(output.split()) == 20 and set(output.split()) <= set("abcde")

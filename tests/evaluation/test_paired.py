@@ -131,8 +131,12 @@ def test_an_ensemble_with_other_runs_is_no_seed_even_of_a_run_of_one_seed():
     found = over_sentences(ours, sentences(seeds, (0, 1, 2)), "bleu", num_resamples=10)
     value = lambda outputs: TEXT_METRICS["bleu"].compute(outputs, REFERENCES, "13a")[0]  # noqa: E731
     assert found.difference.mean == pytest.approx(value(together) - np.mean([value(one) for one in seeds]))
-    of_runs = result([together]) | {"decode": {"ensemble": False, "runs": ["other"]}}
-    assert by_seed(of_runs, "bleu") == {} and by_seed(result([together]), "bleu") == {0: value(together)}
+    plain = result([together])
+    for decode in ({"ensemble": {"name": "runs", "workdirs": ["other"]}}, {"ensemble": False, "runs": ["other"]}):
+        assert by_seed(plain | {"decode": decode}, "bleu") == {}
+    assert by_seed(plain | {"decode": {"ensemble": {"name": "seeds"}}}, "bleu") == {}
+    for decode in ({}, {"ensemble": {"name": "none"}}, {"ensemble": False, "runs": []}):
+        assert by_seed(plain | {"decode": decode}, "bleu") == {0: value(together)}
 
 
 def test_data_that_was_changed_between_two_runs_is_named():
@@ -141,7 +145,7 @@ def test_data_that_was_changed_between_two_runs_is_named():
     first = about | {"checksums": {"examples": 1, "statistics": 2, "train": 3}}
     same = about | {"checksums": {"examples": 1, "statistics": 7, "train": 3}}
     changed = about | {"checksums": {"examples": 5, "statistics": 7, "train": 4}}
-    started = changed | {"config": about["config"] | {"train": {"start_from": "runs/a"}}}
+    started = changed | {"config": about["config"] | {"train": {"start": {"name": "run", "workdir": "runs/a"}}}}
     elsewhere = changed | {"config": about["config"] | {"data_dir": "other"}}
     assert changed_data({"a": first, "b": same, "c": elsewhere, "s": started, "old": about}) == []
     (line,) = changed_data({"a": first, "b": same, "c": changed, "d": elsewhere})

@@ -8,15 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
+from tiny_run import fitted
 
 from attn_jax.cli.analyze import gold_of_file
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.checks import check
 from attn_jax.cli.export import export_model
-from attn_jax.cli.options import change, default_config, schema_of
+from attn_jax.cli.options import default_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor
-from attn_jax.evaluation.collect import Collector, collector_of
+from attn_jax.evaluation.collect import Collector
 from attn_jax.evaluation.overlays import Look, looks_figure, shaded
 from attn_jax.evaluation.places import covered, measure_places
 from attn_jax.evaluation.report.run import examples_of
@@ -35,9 +36,10 @@ TINY = {
     "model.embedding_size": 8,
     "model.hidden_size": 8,
     "model.readout_size": 8,
-    "model.picture.channels": (4,),
-    "model.picture.kernels": (3,),
-    "model.picture.strides": (4,),
+    "model.decoder.readout_size": 8,
+    "model.picture.grid.channels": (4,),
+    "model.picture.grid.kernels": (3,),
+    "model.picture.grid.strides": (4,),
     "decode.max_length": 6,
     "decode.batch_size": 4,
     "eval.metrics": ("touch", "point", "strict", "uniform", "cells"),
@@ -45,10 +47,8 @@ TINY = {
 
 
 def setup_of(family="seq2seq", **changes):
-    config = default_config("scenes", family)
-    known = schema_of(config)
-    given = TINY | {key.replace("__", "."): value for key, value in changes.items()}
-    config = change(config, {key: value for key, value in given.items() if key in known})
+    changes = {key.replace("__", "."): value for key, value in changes.items()}
+    config = fitted(default_config("scenes", family), TINY, changes)
     check(config)
     task = build_task(config)
     setup = build_setup(config, task.kept)
@@ -63,7 +63,7 @@ def captions():
 
 @pytest.fixture(scope="module")
 def questions():
-    return setup_of("classifier", task__form="questions", model__pooling="structured", model__num_queries=2)
+    return setup_of("classifier", task__form="questions", model__pooling="structured", model__pooling__num_queries=2)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_a_model_without_weights_looks_nowhere_and_a_choice_of_two_keys_at_no_mo
     task, setup, params = setup_of(model__decoder="none")
     found = setup.evaluator.measure([params], task.splits["valid"], ["touch", "cells"]).values
     assert np.isnan(found["touch"]["mean"]) and np.isnan(found["cells"]["mean"])
-    task, setup, params = setup_of(model__attention__read="top", model__attention__num_samples=2)
+    task, setup, params = setup_of(model__objective="top", model__objective__num_samples=2)
     found = setup.evaluator.measure([params], task.splits["valid"], ["cells"]).values
     assert 1 <= found["cells"]["mean"] <= 2 + 1e-4
 
@@ -190,14 +190,14 @@ def test_what_is_for_texts_alone_is_refused_in_one_line(captions, tmp_path):
         export_model(setup.model, params, tmp_path / "export", **sizes)
     with pytest.raises(UserError, match="--gold=file is for models of text"):
         gold_of_file("file", setup.predictor, task.splits["test"])
-    with pytest.raises(UserError, match=r"decode.replace_unk takes words of the source, but the sources are images"):
-        setup_of(decode__replace_unk=True)
+    with pytest.raises(UserError, match=r"decode.unk replace takes words of the source, but the sources are images"):
+        setup_of(decode__unk="replace")
 
 
 @pytest.mark.slow
 def test_reports_and_analyses_have_names_of_cells(captions, questions):
     for task, setup, params in (captions, questions):
-        collector = collector_of(setup.predictor)
+        collector = setup.collector
         assert isinstance(collector, Collector)
         (found,) = collector.collect(params, task.splits["test"].select([0]))
         columns = found.maps[0].columns
@@ -228,7 +228,7 @@ def test_the_path_of_glimpses_is_measured_drawn_and_reported(glimpses, tmp_path)
     setup.predictor.plot(params, split, [tmp_path / "0.png", tmp_path / "1.png"])
     written = json.loads((tmp_path / "1.json").read_text())
     assert written["squares"] == [list(stop.box) for stop in paths[1]] and np.shape(written["weights"]) == (3, 4, 4)
-    (one, _) = collector_of(setup.predictor).collect(params, split)
+    (one, _) = setup.collector.collect(params, split)
     assert one.path == tuple(stop.box for stop in paths[0]) and one.maps[0].rows == (
         "glimpse 1",
         "glimpse 2",

@@ -11,11 +11,12 @@ from attn_jax.attention.scores.kernels import KERNELS
 from attn_jax.cli import commands, lines, runs
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.checks import best_metric
-from attn_jax.cli.commands import COMMANDS, Files
+from attn_jax.cli.commands import Files
+from attn_jax.cli.modes import MODES
+from attn_jax.cli.options import change
 from attn_jax.cli.results import read_result
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor
-from attn_jax.evaluation.collect import collector_of
 from attn_jax.evaluation.points import r2
 from attn_jax.tasks.curves import true_curve
 from attn_jax.tasks.pairs import Pairs
@@ -29,8 +30,7 @@ X = np.random.default_rng(0).uniform(0, 5, 30)
 def small(config=kernel_learned_width, **changes):
     config = config.get_config()
     values = {"train__num_steps": 4, "train__eval_every": 4, "task__num_examples": 20, "decode__batch_size": 64}
-    config.update_from_flattened_dict({k.replace("__", "."): v for k, v in (values | changes).items()})
-    return config
+    return change(config, {key.replace("__", "."): value for key, value in (values | changes).items()})
 
 
 def setup_of(config, task=None):
@@ -43,7 +43,7 @@ def use(mode, config, workdir, capsys, monkeypatch, stdin="", files=NO_FILES):
     """(standard output, standard error) of a command."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
     capsys.readouterr()
-    COMMANDS[mode](config, workdir, files)
+    getattr(commands, MODES[mode].command)(config, workdir, files)
     return capsys.readouterr()
 
 
@@ -61,7 +61,7 @@ def trained(tmp_path_factory):
         task__valid_size=5,
         eval__metrics=("rmse", "r2", "mae"),
     )
-    COMMANDS["train"](config, folder / "run", Files())
+    commands.train(config, folder / "run", Files())
     (folder / "points.csv").rename(folder / "others.csv")  # the work directory has to be enough
     return config, folder / "run"
 
@@ -230,7 +230,8 @@ def test_inputs_and_targets_may_have_any_scale():
 
 def test_a_model_with_a_projection_has_no_density_of_the_inputs():
     with pytest.raises(UserError, match=r"decode.with_scores prints the density of the inputs"):
-        setup_of(small(decode__with_scores=True, model__projection_size=1, model__degrees=(0,)))
+        projected = {"model__projection": "learned", "model__projection__size": 1, "model__degrees": (0,)}
+        setup_of(small(decode__with_scores=True, **projected))
 
 
 TABLES = {  # (inputs, targets) far from zero, close together, or tiny
@@ -256,7 +257,7 @@ def test_a_printed_prediction_reads_back_as_the_prediction(tmp_path, inputs, tar
     found, _ = setup.predictor.regressor.predict(params, asked)
     assert [float(text) for text in printed] == found[:, 0].tolist() and len(set(printed)) == 9
     assert min(abs(float(task.examples[0]) - asked[:, 0])) <= 1e-5 * np.ptp(inputs)
-    shown = collector_of(setup.predictor).collect(params, task.splits["train"])
+    shown = setup.collector.collect(params, task.splits["train"])
     assert len({one.source for one in shown}) == len(set(shown[0].maps[0].columns)) == len(shown) == 51
 
 
@@ -298,7 +299,7 @@ def test_r2_of_equal_targets_is_not_defined_and_that_is_said(capsys):
 
 
 def test_a_given_width_is_one_in_the_units_of_the_inputs_and_stays():
-    changes = {"model__attention__score": "boxcar", "model__attention__width": (0.25,)}
+    changes = {"model__attention__score": "boxcar", "model__attention__score__width": (0.25,)}
     setup, params = setup_of(small(**changes))
     regressor = setup.predictor.regressor
     place = 2.0
@@ -311,7 +312,7 @@ def test_a_given_width_is_one_in_the_units_of_the_inputs_and_stays():
 
 
 def test_points_without_a_training_point_in_reach_are_counted(capsys):
-    config = small(model__attention__score="boxcar", model__attention__width=(0.01,))
+    config = small(model__attention__score="boxcar", model__attention__score__width=(0.01,))
     setup, params = setup_of(config)
     setup.evaluator.measure([params], build_task(config).splits["test"], [])
     err = capsys.readouterr().err
@@ -375,12 +376,18 @@ def test_minibatches_go_over_all_points_in_an_order_of_the_seed():
             {"model__attention__score": "triangular", "model__attention__normalize": "softmax"},
             r"a kernel regression needs kernel_sum",
         ),
-        ({"model__attention__score": "boxcar"}, r"boxcar has no gradient; set model.attention.width"),
-        ({"model__attention__width": (0.0,)}, r"attention.width \(0.0,\): expected one finite number above 0"),
-        ({"model__attention__width": (-2.0,)}, r"attention.width \(-2.0,\): expected one finite number above 0"),
+        ({"model__attention__score": "boxcar"}, r"boxcar has no gradient; set model.attention.score.width"),
+        (
+            {"model__attention__score__width": (0.0,)},
+            r"attention.score.width \(0.0,\): expected one finite number above 0",
+        ),
+        (
+            {"model__attention__score__width": (-2.0,)},
+            r"attention.score.width \(-2.0,\): expected one finite number above 0",
+        ),
         ({"model__criterion": "loo"}, r"unknown model.criterion 'loo'"),
         ({"model__degrees": (-1,)}, r"model.degrees \(-1,\): expected one or more integers of 0 to 5"),
-        ({"model__degrees": (1,), "model__projection_size": 2}, r"model.projection_size needs model.degrees \(0,\)"),
+        ({"model__degrees": (1,), "model__projection": "learned"}, r"model.projection needs model.degrees \(0,\)"),
         ({"task__batch_size": 8, "model__criterion": "aicc"}, r"set task.batch_size to at least 20"),
         ({"task__num_examples": 1}, r"1 training points; expected at least 2"),
         ({"eval__metrics": ("bleu",)}, r"unknown metric 'bleu'"),
@@ -398,7 +405,7 @@ def test_what_is_wrong_with_a_config_is_one_line_and_leaves_no_work_directory(ch
 def test_every_kernel_predicts():
     for name in KERNELS:
         width = () if name == "gaussian" else (1.0,)
-        setup, params = setup_of(small(model__attention__score=name, model__attention__width=width))
+        setup, params = setup_of(small(model__attention__score=name, model__attention__score__width=width))
         found, _ = setup.predictor.regressor.predict(params, np.array([[2.0]]))
         assert abs(found[0, 0] - true_curve(2.0)) < 2, name
     assert lines.UNITS["accuracy"] == " %"

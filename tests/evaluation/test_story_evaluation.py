@@ -12,6 +12,7 @@ import pytest
 
 from attn_jax.cli import commands
 from attn_jax.cli.build import build_setup, build_task
+from attn_jax.cli.options import change
 from attn_jax.cli.runs import choose_seed
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Results
@@ -37,7 +38,7 @@ def finished(tmp_path_factory):
     changes = {"seeds": (3, 5, 9), "task.num_examples": 100, "train.num_steps": 6, "train.eval_every": 6}
     changes |= {"model.linear_steps": 2, "model.memory_size": 4, "eval.num_pictures": 2}
     changes |= {"task.max_sentences": 0, "parallel": "single"}
-    config.update_from_flattened_dict(changes)
+    config = change(config, changes)
     commands.train(config, workdir, commands.Files())
     return config, workdir
 
@@ -125,8 +126,7 @@ def test_answers_come_before_an_error_in_a_later_line(finished, monkeypatch, cap
 @pytest.mark.slow
 def test_every_answer_of_a_beam_is_printed(finished, monkeypatch, capsys):
     config, workdir = finished
-    config = config.copy_and_resolve_references()
-    config.decode.update(method="beam", beam_size=3, n_best=3)
+    config = change(config, {"decode.method": "beam", "decode.method.beam_size": 3, "decode.method.n_best": 3})
     out, _ = predicted((config, workdir), STORY, monkeypatch, capsys)
     assert len(out.splitlines()) == 6 and len({line.split("\t")[0] for line in out.splitlines()[:3]}) == 3
 
@@ -134,11 +134,11 @@ def test_every_answer_of_a_beam_is_printed(finished, monkeypatch, capsys):
 @pytest.mark.slow
 def test_each_question_has_n_best_lines_and_samples_do_not_depend_on_chunks(finished, monkeypatch, capsys):
     config, workdir = finished
-    config = config.copy_and_resolve_references()
-    config.decode.update(method="beam", beam_size=60, n_best=60)  # more than there are answers
+    more = 60  # than there are answers
+    config = change(config, {"decode.method": "beam", "decode.method.beam_size": more, "decode.method.n_best": more})
     out, _ = predicted((config, workdir), STORY, monkeypatch, capsys)
     assert len(out.splitlines()) == 120
-    config.decode.update(method="sample", n_best=4)
+    config = change(config, {"decode.method": "sample", "decode.method.n_best": 4})
     found = []
     for size in (100, 1):
         config.decode.batch_size = size
@@ -246,8 +246,8 @@ def test_the_line_of_what_was_read():
 def test_statements_shorter_than_all_of_training_still_have_a_slot_each(network):
     """Sources are batched by length, and short batches get few slots; see find_sentences."""
     config = importlib.import_module(f"configs.babi_{network}").get_config()
-    config.update_from_flattened_dict({"task.size": "1k", "task.num_examples": 20, "task.numbers": (6,)})
-    config.update_from_flattened_dict({"model.hidden_size": 8, "model.memory_size": 12})
+    changes = {"task.size": "1k", "task.num_examples": 20, "task.numbers": (6,)}
+    config = change(config, changes | {"model.hidden_size": 8, "model.memory_size": 12})
     task = build_task(config)
     assert task.source_vocabulary.shortest == 5
     setup = build_setup(config, task.kept)

@@ -17,16 +17,15 @@ from arrays import fill
 from tiny_run import WORDS, tiny_config
 
 from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.errors import UserError
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Evaluator, Predictor
 from attn_jax.evaluation.files import float32_text
-from attn_jax.evaluation.options import DecodeOptions
+from attn_jax.evaluation.options import BeamOptions, DecodeOptions, SampleOptions
 from attn_jax.evaluation.text import check_text_metrics
 from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.evaluation.translate import Translation, Translator
-from attn_jax.options import read
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, TaggedTexts, Words
@@ -42,7 +41,9 @@ PAIRS = Pairs(TEXTS, [" ".join(RNG.choice(WORDS[:9], n)) for n in (2, 13, 17, 3,
 
 @functools.cache
 def setup(**changes):
-    small = {"decode__max_length": 14, "decode__batch_size": 3, "task__buckets": ((12, 12),), "eval__tokenize": "none"}
+    small = {"decode__max_length": 14, "decode__batch_size": 3, "task__name": "parallel_text", "task__tokenize": "none"}
+    if "task__buckets" not in changes:
+        changes |= {"task__buckets": "fixed", "task__buckets__shapes": ((12, 12),)}
     return build_setup(tiny_config(**small | changes), VOCABULARIES)
 
 
@@ -59,8 +60,8 @@ def params():
 
 METHODS = {
     "greedy": {},
-    "beam": {"decode__method": "beam", "decode__beam_size": 3, "decode__n_best": 2},
-    "sample": {"decode__method": "sample", "decode__top_k": 5, "decode__temperature": 2.0},
+    "beam": {"decode__method": "beam", "decode__method__beam_size": 3, "decode__method__n_best": 2},
+    "sample": {"decode__method": "sample", "decode__method__top_k": 5, "decode__method__temperature": 2.0},
 }
 
 
@@ -92,7 +93,7 @@ def assert_same(found, expected):
 @pytest.mark.slow
 def test_n_best_is_sorted_and_its_first_is_the_best(params):
     found = make(**METHODS["beam"]).translate(params, TEXTS)
-    best = make(**METHODS["beam"] | {"decode__n_best": 1}).translate(params, TEXTS)
+    best = make(**METHODS["beam"] | {"decode__method__n_best": 1}).translate(params, TEXTS)
     assert_same([hypotheses[:1] for hypotheses in found], best)
     for text, hypotheses in zip(TEXTS, found, strict=True):
         assert len(hypotheses) == 2 and hypotheses[0].score >= hypotheses[1].score
@@ -103,25 +104,25 @@ def test_n_best_is_sorted_and_its_first_is_the_best(params):
 def test_samples_of_a_seed_are_always_the_same_and_of_another_seed_others(params):
     sampled = METHODS["sample"]
     expected = make(**sampled).translate(params, TEXTS)
-    assert_same(make(**sampled, decode__seed=0).translate(params, TEXTS), expected)
-    others = [make(**sampled, decode__seed=seed).translate(params, TEXTS) for seed in (1, 2)]
+    assert_same(make(**sampled, decode__method__seed=0).translate(params, TEXTS), expected)
+    others = [make(**sampled, decode__method__seed=seed).translate(params, TEXTS) for seed in (1, 2)]
     for one, two in ((others[0], expected), (others[1], expected), (others[0], others[1])):
         assert sum(a[0].text != b[0].text for a, b in zip(one, two, strict=True)) > 3
-    again = make(**sampled, decode__seed=1, decode__batch_size=1)
+    again = make(**sampled, decode__method__seed=1, decode__batch_size=1)
     assert_same(again.translate(params, TEXTS[2:], first=2), others[0][2:])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 7])
 def test_n_samples_are_independent_and_the_first_is_the_single_one(params, seed):
-    sampled = METHODS["sample"] | {"decode__seed": seed}
-    several = make(**sampled, decode__n_best=4).translate(params, TEXTS)
+    sampled = METHODS["sample"] | {"decode__method__seed": seed}
+    several = make(**sampled, decode__method__n_best=4).translate(params, TEXTS)
     assert all(len(found) == 4 for found in several)
     assert_same([found[:1] for found in several], make(**sampled).translate(params, TEXTS))
     assert sum(len({hypothesis.text for hypothesis in found}) > 1 for found in several) > 4
-    one_by_one = make(**sampled, decode__n_best=4, decode__batch_size=1)
+    one_by_one = make(**sampled, decode__method__n_best=4, decode__batch_size=1)
     assert_same(one_by_one.translate(params, TEXTS[3:5], first=3), several[3:5])
-    (_, printed), *_ = setup(**sampled, decode__n_best=4, decode__with_scores=True).predictor.predict(
+    (_, printed), *_ = setup(**sampled, decode__method__n_best=4, decode__with_scores=True).predictor.predict(
         params, [*TEXTS[:1], ""], 9
     )
     assert len(printed) == 8 and printed[4:6] == ["0.0\t", "-inf\t"]
@@ -139,7 +140,7 @@ def test_a_printed_score_reads_back_as_the_score(params):
 
 @pytest.mark.slow
 def test_beam_1_without_penalty_is_greedy(params):
-    beam = make(decode__method="beam", decode__beam_size=1, decode__length_penalty=0.0)
+    beam = make(decode__method="beam", decode__method__beam_size=1, decode__method__length_penalty=0.0)
     assert_same(beam.translate(params, TEXTS), make().translate(params, TEXTS))
 
 
@@ -180,7 +181,7 @@ def test_empty_lines_count_in_the_numbers_that_samples_depend_on(params):
 def test_unknown_words_become_the_source_word_with_the_most_attention(params):
     texts = [text.replace(WORDS[3], "zebra") for text in TEXTS]
     plain = [found[0] for found in make().translate(params, texts)]
-    replaced = [found[0] for found in make(decode__replace_unk=True).translate(params, texts)]
+    replaced = [found[0] for found in make(decode__unk="replace").translate(params, texts)]
     assert any("<unk>" in h.text for h in plain)
     for text, before, after in zip(texts, plain, replaced, strict=True):
         assert after.log_prob == pytest.approx(before.log_prob)
@@ -195,7 +196,7 @@ def test_unknown_words_become_the_source_word_with_the_most_attention(params):
 
 def test_weights_that_depend_on_the_output_are_those_of_the_output_that_has_the_unknown_words():
     """Where the position that is read is latent, each row of weights is given the output up to its own token."""
-    latent = {"objective": "marginal", "attention__read": "enumeration", "attention__transition": "monotonic"}
+    latent = {"objective": "markov", "objective__monotonic": True, "objective__jump_size": 0}
     built = setup(**{f"model__{name}": value for name, value in latent.items()})
     predictor, params = (
         built.predictor,
@@ -233,7 +234,7 @@ def test_an_unknown_letter_becomes_neither_a_tag_nor_the_eos_before_it(source):
 
 @pytest.mark.slow
 def test_losses_scores_and_weights_do_not_depend_on_the_batches(params):
-    both = [setup(decode__batch_size=1, task__buckets=()), setup()]
+    both = [setup(decode__batch_size=1, task__buckets="automatic"), setup()]
     encoded = encode_pairs(PAIRS, *VOCABULARIES)
     sets = [each.evaluator.losses(params, encoded) for each in both]
     for metrics in sets:
@@ -366,24 +367,27 @@ def test_predictions_come_before_an_error_in_a_later_line(monkeypatch):
 
 
 def test_wrong_options():
-    config = tiny_config()
+    config, sampled = tiny_config(), {"method": "sample"}
     for changes, words in (
         ({"method": "beem"}, "unknown decode.method 'beem'; did you mean beam?"),
-        ({"beam_size": 0}, "decode.beam_size is 0; expected 1 to 10000"),
+        ({"method": "beam", "method.beam_size": 0}, "decode.method.beam_size is 0; expected 1 to 10000"),
         ({"max_length": 0}, "decode.max_length is 0; expected 1 to 100000"),
         ({"batch_size": -1}, "decode.batch_size is -1; expected at least 1"),
-        ({"n_best": 2}, "decode.n_best 2 needs decode.method=beam .* or decode.method=sample"),
-        ({"seed": -1}, "decode.seed is -1; expected 0 to 4294967295"),
-        ({"seed": 2**32}, "decode.seed is 4294967296; expected integers of at most 4,294,967,295"),
-        ({"method": "beam", "beam_size": 2, "n_best": 3}, "decode.n_best 3 needs"),
-        ({"temperature": -1.0}, "expected temperature >= 0"),
-        ({"top_k": -1}, "top_k >= 0"),
-        ({"top_p": 0.0}, "0 < top_p <= 1"),
+        ({"method.n_best": 2}, "decode.method.n_best; it is an option of decode.method beam or sample"),
+        (sampled | {"method.seed": -1}, "decode.method.seed is -1; expected 0 to 4294967295"),
+        (sampled | {"method.seed": 2**32}, "decode.method.seed is 4294967296; expected integers of at most 4,294,967,"),
+        (
+            {"method": "beam", "method.beam_size": 2, "method.n_best": 3},
+            "decode.method.n_best 3 needs a decode.method.b",
+        ),
+        (sampled | {"method.temperature": -1.0}, "expected temperature >= 0"),
+        (sampled | {"method.top_k": -1}, "top_k >= 0"),
+        (sampled | {"method.top_p": 0.0}, "0 < top_p <= 1"),
     ):
         with pytest.raises(UserError, match=words):
-            read(DecodeOptions, config.decode.to_dict() | changes, "decode.")
-    assert DecodeOptions(method="beam", n_best=5).n_best == 5
-    assert DecodeOptions(method="sample", n_best=50, beam_size=1).n_best == 50
+            resolve(change(config, {f"decode.{key}": value for key, value in changes.items()}))
+    assert DecodeOptions(method=BeamOptions(n_best=5)).n_best == 5
+    assert DecodeOptions(method=SampleOptions(n_best=50)).n_best == 50
     with pytest.raises(UserError, match=r"unknown metric 'blue'; did you mean bleu?"):
         check_text_metrics(["chrf", "blue"], "13a")
     with pytest.raises(UserError, match="unknown BLEU tokenizer 'words'"):
@@ -413,7 +417,7 @@ def test_a_row_of_the_eos_is_plotted_where_it_reads_something(last, rows, monkey
 
 @pytest.mark.slow
 def test_each_query_of_a_classifier_has_a_row(tmp_path, monkeypatch):
-    changes = {"model__name": "classifier", "model__pooling": "structured", "model__num_queries": 3}
+    changes = {"model__name": "classifier", "model__pooling": "structured", "model__pooling__num_queries": 3}
     predictor = setup(**changes, model__attention__score="dot").predictor
     encoded = predictor.translator.encode(Pairs(TEXTS[:2], WORDS[:2]))
     batch = jax.tree.map(jax.numpy.asarray, encoded.batch(np.arange(2), (16, 16)))
@@ -446,13 +450,13 @@ def test_a_very_long_line_is_said_once(capsys, monkeypatch):
         monkeypatch.setattr(predictor.translator, "translate", empty)
         return predictor
 
-    predictor = without_model(task__buckets=((12, 12),))
+    predictor = without_model(task__buckets="fixed", task__buckets__shapes=((12, 12),))
     assert len(list(predictor.predict({}, ["a " * 1000] * 3, 2))) == 2 and capsys.readouterr().err == ""
     list(predictor.predict({}, ["a", "a", "a " * 1001, "a " * 5000], 2))
     assert capsys.readouterr().err.startswith("long          line 3 has 1,001 source tokens: compiling takes long, and")
     list(predictor.predict({}, ["a " * 5000], 2))
     assert capsys.readouterr().err == ""
-    list(without_model(task__buckets=(12, (6000, 12))).predict({}, ["a " * 5000], 2))
+    list(without_model(task__buckets="fixed", task__buckets__shapes=(12, (6000, 12))).predict({}, ["a " * 5000], 2))
     assert capsys.readouterr().err == ""
 
 

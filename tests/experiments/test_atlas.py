@@ -24,7 +24,7 @@ def test_every_entry_of_the_tables_is_in_it_with_an_equation():
     assert len({mechanism.key for mechanism in MECHANISMS.values()}) == len(MECHANISMS)
     assert all(0 < len(mechanism.equation) < 150 for mechanism in MECHANISMS.values())
     assert MECHANISMS["dot"].equation == "query . key"
-    assert MECHANISMS["memory_delta"].key == "model.attention.memory=delta"
+    assert MECHANISMS["memory_delta"].key == "model.attention=delta"
 
 
 def test_operations_are_those_of_products_of_numbers_and_of_loops():

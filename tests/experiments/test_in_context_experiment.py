@@ -1,6 +1,5 @@
 """Two steps of two mechanisms; padding of pairs changes nothing; the pages say what the JSON file says."""
 
-import dataclasses
 import json
 
 import jax
@@ -36,7 +35,7 @@ def test_the_posterior_mean_has_no_excess(monkeypatch):
 
 def test_a_measurement_that_was_stopped_goes_on(tmp_path, monkeypatch, capsys):
     size = in_context.SMALL._replace(counts=(1, 2), steps=1, batch_size=2, test_size=4)
-    monkeypatch.setattr(in_context, "MECHANISMS", {"softmax": {}, "delta rule": {"memory": "delta"}})
+    monkeypatch.setattr(in_context, "MECHANISMS", {"softmax": {}, "delta rule": {"attention": "delta"}})
     trained, stopped = [], []
 
     def one(model, seeds, size):
@@ -69,8 +68,8 @@ def test_what_was_measured_with_other_settings_is_measured_again(changed, tmp_pa
     if changed == "counts":
         size = size._replace(counts=(1, 2))
     elif changed == "mechanism":
-        written = dataclasses.replace(in_context.MECHANISMS["MesaNet"]["written"], steps=4)
-        monkeypatch.setattr(in_context, "MECHANISMS", {"MesaNet": {"memory": "mesa", "written": written}})
+        other = in_context.MECHANISMS["MesaNet"] | {"attention.steps": 4}
+        monkeypatch.setattr(in_context, "MECHANISMS", {"MesaNet": other})
     else:
         monkeypatch.setattr(in_context, {"width": "WIDTH", "rate": "LEARNING_RATE"}[changed], 16)
     assert set(in_context.measure(size, tmp_path, (0, 1))["excess"]["MesaNet"]) == set(map(str, size.counts))

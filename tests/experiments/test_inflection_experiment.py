@@ -12,8 +12,8 @@ from attn_jax.cli.checks import check
 from attn_jax.cli.options import change
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.sweep import jobs
+from attn_jax.cli.tree import flatten
 from attn_jax.errors import UserError
-from attn_jax.options import flatten
 from attn_jax.tasks.files import load_json
 from experiments import captions, inflection, inflection_peer, render, soft_vs_hard_tags, translation
 
@@ -86,12 +86,15 @@ def test_differences_are_of_runs_that_differ_in_one_thing():
     ]
 
 
+GREEDY = {"name": "greedy"}
+
+
 def test_an_ensemble_is_that_of_an_evaluation_of_all_seeds_on_the_same_sentences(tmp_path):
     metrics = {"exact_match": {"mean": 70.0}}
-    result = {"split": "valid", "sentences": 3, "decode": {"method": "greedy", "ensemble": False}}
-    together = result | {"decode": {"method": "greedy", "ensemble": True}, "metrics": metrics}
+    result = {"split": "valid", "sentences": 3, "decode": {"method": GREEDY, "ensemble": {"name": "none"}}}
+    together = result | {"decode": {"method": GREEDY, "ensemble": {"name": "seeds"}}, "metrics": metrics}
     assert inflection.of_ensemble(tmp_path, result) == {}
-    beam = {"decode": {"method": "beam", "ensemble": True}}
+    beam = {"decode": {"method": {"name": "beam"}, "ensemble": {"name": "seeds"}}}
     for changes, found in [({}, {"ensemble": metrics}), (result, {}), ({"split": "files"}, {}), (beam, {})]:
         (tmp_path / "eval.json").write_text(json.dumps(together | changes))
         assert inflection.of_ensemble(tmp_path, result) == found
@@ -101,17 +104,13 @@ def test_an_ensemble_of_runs_has_its_members(tmp_path, monkeypatch):
     runs = {}
     for reading, values in inflection.READINGS.items():
         config = load_file(ROOT / "configs/inflection_wide.py", "get_config")
-        changes = {
-            "model.objective": "soft",
-            "model.attention.read": "expectation",
-            "model.attention.transition": "independent",
-        }
-        runs[reading] = change(config, {"task.language": "finnish", "seeds": (3, 4)} | changes | values)
+        changes = {"task.language": "finnish", "seeds": (3, 4), "model.objective": "soft"}
+        runs[reading] = change(config, changes | values)
     monkeypatch.setattr(inflection, "load_config", lambda path: runs[path.name])
     first, *others = runs
     (tmp_path / first).mkdir()
     measured = {
-        "decode": {"runs": others, "ensemble": True},
+        "decode": {"ensemble": {"name": "runs", "workdirs": others, "every_seed": True}},
         "metrics": {"exact_match": {"mean": 94.6}, "loss": {"mean": 0.02}},
     }
     measured |= {"split": "valid", "sentences": 9, "commit": "0a", "date": "2026", "machine": "m"}
@@ -123,10 +122,10 @@ def test_an_ensemble_of_runs_has_its_members(tmp_path, monkeypatch):
     runs["hard"].task.language = "german"
     with pytest.raises(UserError, match="expected one language and size"):
         inflection.of_runs(tmp_path / first)
-    measured["decode"]["runs"] = []
-    (tmp_path / first / "eval.json").write_text(json.dumps(measured))
-    with pytest.raises(UserError, match="no ensemble of several runs"):
-        inflection.of_runs(tmp_path / first)
+    for ensemble in ({"name": "seeds"}, {"name": "none"}, {"name": "runs", "workdirs": others, "every_seed": False}):
+        (tmp_path / first / "eval.json").write_text(json.dumps(measured | {"decode": {"ensemble": ensemble}}))
+        with pytest.raises(UserError, match="no ensemble of several runs"):
+            inflection.of_runs(tmp_path / first)
 
 
 def test_the_difference_of_readings_is_to_soft_whichever_is_first():

@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
+from attn_jax.cli.options import change
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.runs import check
 from attn_jax.errors import UserError
@@ -19,7 +20,7 @@ def test_every_run_of_the_sweep_is_a_valid_config(module, count):
     assert len(length.names()) == 9 and len(runs) == count and all(len(run["seeds"]) == 3 for run in runs)
     for run in runs:
         config = load_file(ROOT / run.pop("config"), "get_config")
-        config.update_from_flattened_dict(run)
+        config = change(config, run)
         check(config)
 
 

@@ -6,10 +6,10 @@ import pathlib
 import numpy as np
 import pytest
 
+from attn_jax.cli.options import change
 from attn_jax.cli.overrides import load_config_file
 from attn_jax.cli.runs import check
 from attn_jax.cli.sweep import jobs
-from attn_jax.cli.unread import check_read
 from experiments import output_layers, raw
 from experiments.output_layers import at_the_end, briefly, compare, table, with_layer
 
@@ -21,9 +21,8 @@ def test_every_run_and_its_short_form_are_valid_configs(name):
     for job in jobs(ROOT / "experiments" / f"{name}.py"):
         for each in (job, briefly(job), briefly(with_layer(job, "full"))):
             config = load_config_file(str(ROOT / each.config))
-            config.update_from_flattened_dict(each.overrides)
+            config = change(config, each.overrides)
             check(config)
-            check_read(config, each.overrides)
         assert (
             each.name == job.name.replace(job.overrides["model.output.name"], "full") and config.train.num_steps == 50
         )

@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+from attn_jax.cli.options import change
 from attn_jax.cli.overrides import load_config_file, load_file, override
 from attn_jax.cli.runs import check
 from attn_jax.cli.sweep import RESULTS, jobs, overrides_of
@@ -20,7 +21,7 @@ def test_every_run_of_the_sweep_is_a_valid_config():
     assert len(runs) == len(recall.MECHANISMS) == 11 and all(len(run["seeds"]) == 5 for run in runs)
     for run in runs:
         config = load_file(ROOT / run.pop("config"), "get_config")
-        config.update_from_flattened_dict(run)
+        config = change(config, run)
         check(config)
 
 

@@ -6,6 +6,7 @@ import shlex
 import numpy as np
 import pytest
 
+from attn_jax.cli.options import change
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.runs import check
 from attn_jax.cli.sweep import named
@@ -21,12 +22,12 @@ def test_every_run_of_the_sweep_is_a_valid_config():
     assert len(JOBS) == len(where.FRESH) + len(where.STARTED) == 12
     for job in JOBS:
         config = load_file(where.ROOT / job.config, "get_config")
-        config.update_from_flattened_dict(job.overrides)
+        config = change(config, job.overrides)
         check(config)
 
 
 def test_the_runs_with_a_start_come_after_the_soft_run_and_name_its_folder():
-    starts = [job.overrides.get("train.start_from") for job in JOBS]
+    starts = [job.overrides.get("train.start.workdir") for job in JOBS]
     assert starts == [None] * len(where.FRESH) + [f"runs/where/{JOBS[0].name}"] * len(where.STARTED)
     assert not any(key.startswith("model.") for key in JOBS[0].overrides)
 
@@ -82,12 +83,15 @@ def test_the_page_is_made_of_the_finished_runs(tmp_path, monkeypatch):
 def test_one_cell_alone_is_read_by_every_variant():
     for job in JOBS:
         config = load_file(where.ROOT / job.config, "get_config")
-        config.update_from_flattened_dict(job.overrides)
+        config = change(config, job.overrides)
         single = where.one_cell(config)
         check(single)
-        read = (single.model.objective, single.model.attention.read, single.model.attention.num_samples)
-        assert read in {("soft", "top", 1), ("hard", "reinforce", 1)}
-        assert read[0] == "soft" or single.model.attention.feed == "read"
+        objective = single.model.objective
+        if objective.name == "top":
+            assert objective.num_samples == 1
+        else:
+            reading = objective.reading
+            assert (objective.name, reading.name, reading.num_samples) == ("trajectory", "reinforce", 1)
 
 
 def test_the_figure_has_a_row_for_each_variant_and_a_column_for_each_word():
@@ -110,11 +114,14 @@ def test_every_trick_is_on_and_off_alone_and_with_the_others():
     settings = set()
     for job in jobs:
         config = load_file(where.ROOT / job.config, "get_config")
-        config.update_from_flattened_dict(job.overrides)
+        config = change(config, job.overrides)
         check(config)
-        attention = config.model.attention
-        settings.add((attention.baseline, config.model.entropy_bonus, attention.mean_probability))
-        assert config.train.start_from == f"runs/where/{JOBS[0].name}" and attention.feed == "read"
+        objective, penalties = config.model.objective, config.model.penalties
+        bonus = penalties.parts.entropy.weight if penalties.pattern == ("entropy",) else 0.0
+        assert len(penalties.pattern) == (bonus > 0)
+        settings.add((objective.baseline.name, bonus, objective.mean_probability))
+        start = config.train.start.to_dict()
+        assert start == {"name": "run", "workdir": f"runs/where/{JOBS[0].name}"} and objective.name == "trajectory"
     assert len(settings) == 8
 
 

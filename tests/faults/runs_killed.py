@@ -16,12 +16,12 @@ import flax
 import numpy as np
 from armed import CLOCK, POINTS
 from launch_server import ROOT, Server
-from tiny_run import TINY, timeless
+from tiny_run import timeless, tiny_options
 
 from attn_jax.training.checkpoints import Checkpoints
 
 NUM_STEPS = 30
-OPTIONS = {**TINY, "train.num_steps": NUM_STEPS, "train.eval_every": 10, "train.checkpoint_every": 2, "train.keep": 2}
+OPTIONS = {"train.num_steps": NUM_STEPS, "train.eval_every": 10, "train.checkpoint_every": 2, "train.keep": 2}
 BITWISE = "started again: bitwise the run that was never stopped"
 
 
@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
 def command(workdir: pathlib.Path, **changes) -> list[str]:
     """The command line of a run."""
-    values = OPTIONS | {key.replace("__", "."): value for key, value in changes.items()}
+    values = tiny_options() | OPTIONS | {key.replace("__", "."): value for key, value in changes.items()}
     options = [f"--config.{key}={value}" for key, value in values.items()]
     return [f"--config={ROOT}/configs/quickstart.py", *options, f"--workdir={workdir}"]
 

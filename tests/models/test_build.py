@@ -5,8 +5,7 @@ import pytest
 from attn_jax.cli.build import build_setup, describe
 from attn_jax.cli.options import change, resolve
 from attn_jax.errors import UserError
-from attn_jax.evaluation.options import DecodeOptions
-from attn_jax.models.setting import Setting
+from attn_jax.evaluation.options import BeamOptions, DecodeOptions
 from attn_jax.tasks.vocabulary import Words
 from configs import enja_none, enja_transformer, language_id_conv, language_id_selfattentive, sort_entmax, zipf
 
@@ -35,25 +34,24 @@ def test_where_there_is_no_attention_nothing_is_said(module):
 
 
 def test_a_beam_is_at_most_as_wide_as_its_candidates_can_be_numbered():
-    options = DecodeOptions(method="beam", beam_size=10_000)
+    options = BeamOptions(beam_size=10_000)
     options.check_vocabulary(214_748)
-    DecodeOptions(beam_size=10_000).check_vocabulary(214_749)
+    DecodeOptions().method.check_vocabulary(2**31 - 1)  # greedy
     with pytest.raises(UserError, match=r"beam_size 10000 times 214,749 target tokens .* of at most 9999$"):
         options.check_vocabulary(214_749)
 
 
 def test_words_of_a_source_that_is_continued_replace_nothing():
-    config = change(zipf.get_config(), {"decode.replace_unk": True})
-    with pytest.raises(UserError, match=r"^decode\.replace_unk .* but model\.continue_source continues it") as error:
+    config = change(zipf.get_config(), {"decode.unk": "replace"})
+    with pytest.raises(UserError, match=r"^decode\.unk replace .* but model\.continue_source continues it") as error:
         build_setup(config, (Words("ab"), Words("ab")))
     assert "\n" not in str(error.value)
-    assert build_setup(change(config, {"decode.replace_unk": False}), (Words("ab"), Words("ab"))).predictor
+    assert build_setup(change(config, {"decode.unk": "keep"}), (Words("ab"), Words("ab"))).predictor
 
 
 def test_attention_to_the_source_has_no_bias_so_all_of_its_heads_are_scaled():
-    options = dict(model__positions="nape", model__num_heads=4, model__attention__normalize="scalable_entmax")
-    model = resolve(changed(enja_transformer, **options)).model
-    stack = model.build_stack(Setting(), model.attention, source_attention=model.attention, causal=True)
-    layer = stack.make_layer()
+    options = dict(model__decoder__positions="nape", model__decoder__num_heads=4)
+    config = changed(enja_transformer, **options, model__attention__normalize="scalable_entmax")
+    layer = resolve(config).build_model().module.decoder.make_layer()
     assert layer.make_attention().attention.normalize.num_scaled == 2
     assert layer.make_source_attention().attention.normalize.num_scaled == 0

@@ -14,14 +14,13 @@ from tiny_run import tiny_config, train
 from attn_jax.cli import commands
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.load import load
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, default_config
 from attn_jax.cli.overrides import override
 from attn_jax.cli.runs import open_run
 from attn_jax.cli.snapshot import restore
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.attention_measures import measure_attention
-from attn_jax.evaluation.collect import collector_of
 from attn_jax.evaluation.decode import greedy
 from attn_jax.models.base import Model
 from attn_jax.models.ensemble import MixedEnsemble, ensemble_of, stacked
@@ -30,9 +29,18 @@ from attn_jax.token_ids import BOS, EOS, PAD
 
 FAMILIES = {
     "seq2seq": {},
-    "transformer": {"model__name": "transformer", "model__num_heads": 2, "model__feed_forward_size": 8},
-    "memn2n": {"task__name": "babi", "model__name": "memn2n", "task__buckets": ()},
-    "universal": {"task__name": "babi", "model__name": "universal", "task__buckets": (), "model__num_heads": 2},
+    "transformer": {
+        "model__name": "transformer",
+        "model__decoder__num_heads": 2,
+        "model__decoder__feed_forward_size": 8,
+    },
+    "memn2n": {"task__name": "babi", "model__name": "memn2n", "task__buckets": "automatic"},
+    "universal": {
+        "task__name": "babi",
+        "model__name": "universal",
+        "task__buckets": "automatic",
+        "model__num_heads": 2,
+    },
 }
 
 
@@ -145,10 +153,16 @@ def runs(tmp_path_factory):
     return folder
 
 
+def averaged(config, *workdirs, every_seed=False):
+    """The config with an ensemble of the run and of these."""
+    given = {"workdirs": tuple(map(str, workdirs)), "every_seed": every_seed}
+    return change(config, {"decode.ensemble": "runs"} | {f"decode.ensemble.{key}": x for key, x in given.items()})
+
+
 @pytest.mark.slow
 def test_runs_of_different_models_are_averaged(runs):
     config = load_config(runs / "rnn")
-    config = change(config, {"decode.runs": (str(runs / "transformer"),), "decode.ensemble": True})
+    config = averaged(config, runs / "transformer", every_seed=True)
     mixed = restore(config, runs / "rnn")
     assert mixed.used.startswith("ensemble of 2 runs: best") and len(mixed.params) == 1
     alone = [restore(load_config(runs / name), runs / name) for name in ("rnn", "transformer")]
@@ -176,11 +190,11 @@ def test_runs_of_different_models_are_averaged(runs):
 @pytest.mark.parametrize("first", ["rnn", "transformer"])
 def test_every_layer_and_head_of_a_run_is_named_by_its_run(runs, first):
     other = {"rnn": "transformer", "transformer": "rnn"}[first]
-    config = change(load_config(runs / first), {"decode.runs": (str(runs / other),)})
+    config = averaged(load_config(runs / first), runs / other)
     snapshot, alone = restore(config, runs / first), restore(load_config(runs / "transformer"), runs / "transformer")
     pairs = task_of(config)
-    found = collector_of(snapshot.predictor).maps(snapshot.chosen, pairs)
-    expected = collector_of(alone.predictor).maps(alone.chosen, pairs)
+    found = snapshot.setup.collector.maps(snapshot.chosen, pairs)
+    expected = alone.setup.collector.maps(alone.chosen, pairs)
     number = 2 if first == "rnn" else 1
     for maps, own in zip(found, expected, strict=True):
         mean, *others = maps
@@ -190,7 +204,10 @@ def test_every_layer_and_head_of_a_run_is_named_by_its_run(runs, first):
             assert one.axes == ("layer", "head") and one.columns == same.columns
             np.testing.assert_allclose(one.weights, same.weights, atol=1e-5)
     rows, same = (
-        {(row.place, *row.axes.items()): row.values for row in measure_attention(one.predictor, [one.chosen], pairs)}
+        {
+            (row.place, *row.axes.items()): row.values
+            for row in measure_attention(one.setup.collector, [one.chosen], pairs)
+        }
         for one in (snapshot, alone)
     )
     for (place, *axes), values in same.items():
@@ -217,11 +234,11 @@ def test_a_run_counts_once(runs):
         (["rnn"], r"it is the run itself, which is part of the ensemble already; leave it out"),
         (["transformer", f"../{runs.name}/rnn"], r"it is the run itself"),
     ):
-        with pytest.raises(UserError, match=rf"^decode\.runs \S+: {message}"):
-            restore(change(config, {"decode.runs": tuple(str(runs / name) for name in names)}), runs / "rnn")
+        with pytest.raises(UserError, match=rf"^decode\.ensemble\.workdirs \S+: {message}"):
+            restore(averaged(config, *(runs / name for name in names)), runs / "rnn")
     (runs / "new").mkdir()
     with pytest.raises(UserError, match=r"it is the run itself"):
-        commands.train(change(config, {"decode.runs": (str(runs / "new"),)}), runs / "new", commands.Files())
+        commands.train(averaged(config, runs / "new"), runs / "new", commands.Files())
 
 
 @pytest.mark.slow
@@ -232,18 +249,19 @@ def test_runs_that_cannot_be_averaged(runs):
         ("none", r"none: there is no such folder; expected the work directory of a run$"),
         ("", r"does not exist: \S+ is not the work directory of a run"),
     ):
-        with pytest.raises(UserError, match=f"^decode.runs .*{message}") as error:
-            restore(change(config, {"decode.runs": (str(runs / name),)}), runs / "rnn")
+        with pytest.raises(UserError, match=f"^decode.ensemble.workdirs .*{message}") as error:
+            restore(averaged(config, runs / name), runs / "rnn")
         assert "\n" not in str(error.value)
-    stories = tiny_config(**FAMILIES["memn2n"], decode__runs=(str(runs / "rnn"),))
-    with pytest.raises(UserError, match=r"^decode.runs averages models of texts or images.*expected decode.ensemble$"):
+    stories = averaged(tiny_config(**FAMILIES["memn2n"]), runs / "rnn")
+    message = r"^decode.ensemble runs averages models of texts or images.*expected decode.ensemble seeds$"
+    with pytest.raises(UserError, match=message):
         train(stories, runs / "stories")
 
 
 @pytest.mark.slow
 def test_a_run_with_other_vocabularies_is_told_before_the_training(runs, tmp_path):
-    config = change(load_config(runs / "rnn"), {"decode.runs": (str(runs / "fewer"),)})
-    with pytest.raises(UserError, match=r"^decode\.runs .*fewer: its source vocabulary is another one"):
+    config = averaged(load_config(runs / "rnn"), runs / "fewer")
+    with pytest.raises(UserError, match=r"^decode\.ensemble\.workdirs .*fewer: its source vocabulary is another one"):
         commands.train(config, tmp_path / "new", commands.Files())
     assert not any((tmp_path / "new" / "checkpoints").glob("[0-9]*"))
 
@@ -251,7 +269,7 @@ def test_a_run_with_other_vocabularies_is_told_before_the_training(runs, tmp_pat
 @pytest.mark.slow
 def test_one_run_with_others_is_an_ensemble_and_not_a_seed(runs, tmp_path):
     shutil.copytree(runs / "rnn", tmp_path / "rnn")
-    config = change(load_config(tmp_path / "rnn"), {"decode.runs": (str(runs / "transformer"),)})
+    config = averaged(load_config(tmp_path / "rnn"), runs / "transformer")
     assert restore(config, tmp_path / "rnn").together and not restore(load_config(runs / "rnn"), runs / "rnn").together
     commands.report(config, tmp_path / "rnn", commands.Files(num_examples=1))
     page = (tmp_path / "rnn" / "report.html").read_text()
@@ -262,9 +280,9 @@ def test_one_run_with_others_is_an_ensemble_and_not_a_seed(runs, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_is_evaluated_and_asked_as_an_ensemble(tmp_path):
-    config = tiny_config(seeds=(0, 1, 2), decode__method="beam", decode__beam_size=2, decode__max_length=12)
+    config = tiny_config(seeds=(0, 1, 2), decode__method="beam", decode__method__beam_size=2, decode__max_length=12)
     train(config, tmp_path)
-    config = change(config, {"decode.ensemble": True})
+    config = change(config, {"decode.ensemble": "seeds"})
     snapshot, alone = restore(config, tmp_path), restore(load_config(tmp_path), tmp_path)
     assert len(snapshot.params) == 1 and snapshot.used.endswith("ensemble of 3 seeds")
     pairs = task_of(config)
@@ -276,7 +294,7 @@ def test_a_run_is_evaluated_and_asked_as_an_ensemble(tmp_path):
     assert found == pytest.approx(expected, rel=1e-5) and expected not in each
     (printed,) = [lines for _, lines in snapshot.predictor.predict(snapshot.chosen, ["2 May 1999"], 10)]
     assert len(printed) == 1
-    assert load(tmp_path).config.decode.ensemble is False
+    assert load(tmp_path).config.decode.ensemble.name == "none"
 
 
 def mean_probs(snapshot, batch):
@@ -300,11 +318,11 @@ def task_of(config):
 @pytest.mark.slow
 def test_what_cannot_be_an_ensemble(tmp_path):
     with pytest.raises(UserError, match="needs a run of several seeds"):
-        train(tiny_config(decode__ensemble=True), tmp_path / "one")
+        train(tiny_config(decode__ensemble="seeds"), tmp_path / "one")
     config = tiny_config(seeds=(0, 1), decode__max_length=3)
     train(config, tmp_path / "short")
-    snapshot = restore(change(config, {"decode.ensemble": True}), tmp_path / "short")
+    snapshot = restore(change(config, {"decode.ensemble": "seeds"}), tmp_path / "short")
     # It is evaluated token by token, however short its outputs may be: targets have 11 tokens.
     assert np.isfinite(snapshot.evaluator.measure(snapshot.params, task_of(config), []).values["loss"]["mean"])
     with pytest.raises(UserError, match=r"unknown config key decode\.ensemble"):
-        override(tiny_config(task__name="regression", model__name="kernel_regression"), ["--config.decode.ensemble=1"])
+        override(default_config("regression", "kernel_regression"), ["--config.decode.ensemble=seeds"])

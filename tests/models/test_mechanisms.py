@@ -18,22 +18,31 @@ from configs import base
 TOGETHER = {
     "bounded, selected, iterated, gated lines": dict(
         score="qk_norm",
-        softcap=5.0,
         normalize="learned_sink",
-        top_keys=2,
-        keys_per_block=2,
-        iterations=2,
-        gate=True,
-        fit="line",
+        wrappers=("softcap", "top_keys", "hopfield", "line", "gate"),
+        **{
+            "wrappers.parts.softcap.softcap": 5.0,
+            "wrappers.parts.top_keys.count": 2,
+            "wrappers.parts.top_keys.keys_per_block": 2,
+            "wrappers.parts.hopfield.iterations": 2,
+        },
     ),
-    "a difference of broken sticks": dict(score="scaled_dot", normalize="stick_breaking", difference=True),
+    "a difference of broken sticks": dict(score="scaled_dot", normalize="stick_breaking", wrappers=("difference",)),
 }
+
+
+def layers(**options):
+    """Options of both sides of a Transformer."""
+    return {f"{side}__{key}": value for side in ("encoder", "decoder") for key, value in options.items()}
+
+
 HEADS = dict(hidden_size=8, num_heads=2)
+TRANSFORMER = dict(encoder="transformer", hidden_size=8, **layers(num_heads=2))
 SENTENCES = {
-    "transformer": dict(encoder="transformer", feed_forward_size=6, positions="forgetting", **HEADS),
+    "transformer": TRANSFORMER | layers(feed_forward_size=6, positions="forgetting"),
     "language_model": dict(feed_forward_size=6, **HEADS),
     "seq2seq": dict(decoder="bahdanau"),
-    "classifier": dict(pooling="structured", num_queries=2),
+    "classifier": dict(pooling="structured", pooling__num_queries=2),
 }
 STORIES = {
     "memn2n": dict(),
@@ -113,8 +122,8 @@ def test_the_entropy_of_gates_is_that_of_their_shares():
 
 
 LATENT = {
-    "contexts": dict(decoder="luong", input_feeding=False),
-    "trajectories": dict(decoder="bahdanau", attention=dict(feed="read")),
+    "contexts": dict(decoder="luong", decoder__input_feeding=False, objective="hard"),
+    "trajectories": dict(decoder="bahdanau", objective="trajectory"),
 }
 
 
@@ -124,11 +133,10 @@ LATENT = {
 def test_all_that_a_learned_baseline_adds_to_a_model_is_in_one_place(name, baseline):
     """Where an optimizer finds it, to clip it by itself."""
     batch = sentences([(5, 4), (3, 2)], 6, 5)
-    options = dict(objective="hard", cell="gru", bidirectional=False) | LATENT[name]
+    options = dict(encoder="gru", encoder__bidirectional=False, decoder__cell="gru") | LATENT[name]
 
     def paths(baseline):
-        attention = dict(options.get("attention", {}), read="reinforce", num_samples=2, baseline=baseline)
-        model = build(**options | {"attention": attention})
+        model = build(**options, objective__reading__num_samples=2, objective__baseline=baseline)
         return set(flatten_dict(jax.eval_shape(model.init, jax.random.key(0), batch)))
 
     added = paths(baseline) - paths("none")
@@ -136,47 +144,46 @@ def test_all_that_a_learned_baseline_adds_to_a_model_is_in_one_place(name, basel
 
 
 REFUSED = {
-    r"model\.attention\.gate multiplies the mean context": lambda: build(
-        objective="hard", attention=dict(gate=True, read="reinforce")
+    r"model\.attention\.wrappers gate acts on the mean context": lambda: build(
+        objective="hard", attention=dict(wrappers=("gate",))
     ),
-    r"weights that sum to one; those of model\.attention\.fit line": lambda: build(
-        objective="hard", attention=dict(fit="line", read="reinforce")
+    r"model\.objective needs weights that are never negative, unlike those of Fitted \(LocalLine\)": lambda: build(
+        objective="hard", attention=dict(wrappers=("line",))
     ),
-    r"weights that sum to one; those of model\.attention\.normalize softpick": lambda: build(
-        objective="hard", attention=dict(normalize="softpick", read="reinforce")
+    r"model\.objective needs weights that sum to one, unlike those of softpick": lambda: build(
+        objective="hard", attention=dict(normalize="softpick")
     ),
-    r"model\.attention\.normalize monotonic makes the weights by itself": lambda: build(
-        attention=dict(normalize="monotonic", top_keys=2)
+    r"model\.attention\.normalize monotonic makes the weights by itself; .*, got top_keys": lambda: build(
+        attention=dict(normalize="monotonic", wrappers=("top_keys",))
     ),
-    r"needs model\.attention\.top_keys 0, got 2": lambda: build(
-        objective="marginal",
-        input_feeding=False,
-        attention=dict(transition="monotonic", read="enumeration", top_keys=2),
+    r"selective selects by the first of several heads": lambda: build(attention=dict(wrappers=("selective",))),
+    r"model\.objective markov sums over all keys by their scores": lambda: build(
+        objective="markov", decoder__input_feeding=False, attention=dict(wrappers=("top_keys",))
     ),
     r"model\.attention: read=top needs weights that are never negative": lambda: build(
-        attention=dict(fit="line", read="top")
+        objective="top", attention=dict(wrappers=("line",))
     ),
     r"model\.attention: block_size needs weights that can be .* unlike those of Difference": lambda: build(
-        attention=dict(difference=True, block_size=2)
+        attention=dict(wrappers=("difference",), block_size=2)
     ),
     r"model\.attention: block_size needs weights .* unlike those of stick_breaking": lambda: build(
         attention=dict(normalize="stick_breaking", block_size=2)
     ),
     r"takes half of the columns of a query each; they are 7": lambda: build(
-        hidden_size=7, bidirectional=False, attention=dict(difference=True)
+        hidden_size=7, encoder__bidirectional=False, attention=dict(wrappers=("difference",))
     ),
-    r"model\.episode gru reads the weights alone": lambda: story_model("dmn", attention=dict(gate=True)),
-    r"selective needs causal keys.*: model\.decoder_attention\.selective is of the decoder alone": lambda: build(
-        name="transformer", encoder="transformer", attention=dict(selective=True), **HEADS
+    r"model\.episode gru reads the weights alone": lambda: story_model("dmn", attention=dict(wrappers=("gate",))),
+    r"selective needs causal keys.*: choose it for the decoder alone, model\.decoder\.attention=map": lambda: build(
+        name="transformer", attention=dict(wrappers=("selective",)), **TRANSFORMER
     ),
-    r"model\.attention\.memory delta has no scores to select by": lambda: build(
-        name="language_model", attention=dict(selective=True, memory="delta"), **HEADS
+    r"model\.attention\.wrappers; it is an option of model\.attention map": lambda: build(
+        name="language_model", attention__name="delta", attention=dict(wrappers=("selective",)), **HEADS
     ),
-    r"model\.attention\.difference has two scores for each key; selective needs one": lambda: build(
-        name="language_model", attention=dict(selective=True, difference=True), **HEADS
+    r"model\.attention\.wrappers difference has two scores for each key; selective needs one": lambda: build(
+        name="language_model", attention=dict(wrappers=("difference", "selective")), **HEADS
     ),
-    r"model\.encoder conv has no attention that model\.positions forgetting": lambda: build(
-        encoder="conv", positions="forgetting"
+    r"model\.encoder conv has no attention that these model\.encoder\.positions could be part of": lambda: build(
+        encoder="conv", encoder__positions="forgetting"
     ),
 }
 

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arrays import fill
+from tiny_run import fitted
 
-from attn_jax.cli.options import change, default_config, resolve, schema_of
+from attn_jax.cli.options import default_config, resolve
 from attn_jax.models.ensemble import MixedEnsemble, ensemble_of, stacked
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.types import Picture
@@ -18,26 +19,27 @@ SMALL = {
     "model.embedding_size": 6,
     "model.hidden_size": 6,
     "model.readout_size": 6,
+    "model.decoder.readout_size": 6,
     "model.dropout": 0.0,
     "model.encoder": "none",
     "model.picture.grid": "patches",
-    "model.attention.features": 4,
     "model.glimpse_features": 5,
     "model.num_glimpses": 2,
     "model.glimpse_size": 4,
     "model.num_scales": 1,
     "model.places": "grid",
     "model.grid": (4, 4),
-    "model.baseline": "none",
+    "model.objective.baseline": "none",
     "decode.max_length": 6,
 }
+COARSE, FINE = ({"model.picture.grid": "patches", "model.picture.grid.patch_size": size} for size in (4, 2))
 MEMBERS = {
-    "coarse": ("seq2seq", {"model.picture.patch_size": 4}),
-    "fine": ("seq2seq", {"model.picture.patch_size": 2}),
+    "coarse": ("seq2seq", COARSE),
+    "fine": ("seq2seq", FINE),
     "glimpses": ("glimpses", {}),
     "more glimpses": ("glimpses", {"model.num_glimpses": 3}),
-    "coarse classifier": ("classifier", {"model.picture.patch_size": 4}),
-    "fine classifier": ("classifier", {"model.picture.patch_size": 2}),
+    "coarse classifier": ("classifier", COARSE),
+    "fine classifier": ("classifier", FINE),
 }
 
 
@@ -56,9 +58,8 @@ BATCH = batch_of()
 def member(name):
     """(model, parameters)."""
     family, changes = MEMBERS[name]
-    config = default_config("scenes", family)
-    values = {key: value for key, value in (SMALL | changes).items() if key in schema_of(config)}
-    model = resolve(change(config, values)).build_model(SIZES._replace(source_vocab_size=4))
+    config = fitted(default_config("scenes", family), SMALL, changes)
+    model = resolve(config).build_model(SIZES._replace(source_vocab_size=4))
     return model, fill(jax.eval_shape(model.init, jax.random.key(0), BATCH), list(MEMBERS).index(name), 0.7)
 
 

@@ -31,10 +31,10 @@ ESTIMATORS = {
 CASES = [(read, baseline) for read, (_, baselines) in ESTIMATORS.items() for baseline in baselines]
 
 
-def hard(read, baseline="none", num_samples=1, **more):
-    keys = {"read": read, "baseline": baseline, "num_samples": num_samples, "max_length": 9}
-    attention = {f"model__attention__{key}": value for key, value in keys.items()}
-    return build(sizes=IMAGE, model__objective="hard", **DECODER, **attention, **more)
+def hard(reading, **options):
+    """A model with this reading; options are those of the objective."""
+    options = {f"model__objective__{key}": value for key, value in options.items()}
+    return build(sizes=IMAGE, model__objective="hard", model__objective__reading=reading, **DECODER, **options)
 
 
 EXACT = hard("enumeration")
@@ -53,7 +53,7 @@ def of_model(gradient):
 @pytest.mark.slow
 @pytest.mark.parametrize(("read", "baseline"), CASES)
 def test_the_mean_of_an_estimator_over_all_outcomes_is_the_exact_gradient(read, baseline):
-    model = hard(read, baseline, ESTIMATORS[read][0])
+    model = hard(read, baseline=baseline, reading__num_samples=ESTIMATORS[read][0])
     params = params_of(model, BATCH)
     params = params | {name: PARAMS[name] for name in PARAMS}
     weights = np.asarray(EXACT.attention_weights(PARAMS, BATCH))[0, 0]
@@ -118,7 +118,7 @@ def test_the_lstm_starts_from_the_mean_annotation():
 
 def test_the_deep_output_reads_the_word_the_state_and_the_gated_context():
     """tanh(W [h; beta z; E y] + b), beta = sigmoid(v . h_before + c): equation 7 and section 4.2.1."""
-    soft = build(sizes=IMAGE, model__selector=True, **DECODER)
+    soft = build(sizes=IMAGE, model__decoder__extras=("selector",), **DECODER)
     params = params_of(soft, BATCH)
 
     def outputs(module):

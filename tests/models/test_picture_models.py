@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arrays import fill
+from tiny_run import fitted
 
 from attn_jax.cli.options import change, default_config, resolve, schema_of
-from attn_jax.cli.unread import why_unread
 from attn_jax.errors import UserError
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.types import Picture
@@ -17,14 +17,17 @@ SMALL = {
     "model.embedding_size": 6,
     "model.hidden_size": 8,
     "model.readout_size": 8,
+    "model.decoder.readout_size": 8,
     "model.dropout": 0.0,
-    "model.num_heads": 2,
-    "model.feed_forward_size": 8,
-    "model.picture.channels": (4,),
-    "model.picture.kernels": (3,),
-    "model.picture.strides": (4,),
-    "model.picture.patch_size": 4,
-    "model.attention.features": 4,
+    "model.encoder.num_heads": 2,
+    "model.encoder.feed_forward_size": 8,
+    "model.decoder.num_heads": 2,
+    "model.decoder.feed_forward_size": 8,
+    "model.picture.grid.channels": (4,),
+    "model.picture.grid.kernels": (3,),
+    "model.picture.grid.strides": (4,),
+    "model.picture.grid.patch_size": 4,
+    "model.objective.baseline.features": 4,
     "decode.max_length": 6,
 }
 
@@ -35,9 +38,8 @@ def build(family="seq2seq", sizes=SIZES, **changes):
 
 
 def known(family, **changes):
-    config = default_config("scenes", family)
-    values = SMALL | {key.replace("__", "."): value for key, value in changes.items()}
-    return change(config, {key: value for key, value in values.items() if key in schema_of(config)})
+    changes = {key.replace("__", "."): value for key, value in changes.items()}
+    return fitted(default_config("scenes", family), SMALL, changes)
 
 
 def batch_of(seed=0, asks=True):
@@ -55,7 +57,7 @@ def params_of(model, batch):
 
 FAMILIES = {
     "seq2seq": {},
-    "transformer": {"model__encoder": "transformer", "model__picture__grid": "patches", "model__num_layers": 1},
+    "transformer": {"model__encoder": "transformer", "model__picture__grid": "patches"},
     "classifier": {"model__pooling": "structured"},
 }
 
@@ -92,8 +94,8 @@ def test_decoding_step_by_step_equals_teacher_forcing():
 @pytest.mark.parametrize(
     "objective",
     [
-        {"model__objective": "marginal", "model__attention__read": "enumeration"},
-        {"model__objective": "hard", "model__attention__read": "enumeration"},
+        {"model__objective": "marginal", "model__objective__reading": "enumeration"},
+        {"model__objective": "hard", "model__objective__reading": "enumeration"},
         {"model__attention__normalize": "sparsemax"},
     ],
 )
@@ -110,12 +112,14 @@ def test_images_of_one_color_without_places_make_every_objective_equal(objective
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
-def test_the_picture_options_are_read_where_there_are_images():
+def test_the_picture_options_are_there_where_there_are_images():
     config = known("seq2seq", model__encoder="none")
-    assert not why_unread(config, "model.picture.strides") and not why_unread(config, "model.picture.places")
-    assert "nothing reads model.picture.patch_size" in why_unread(config, "model.picture.patch_size")
+    assert {"model.picture.grid.strides", "model.picture.places"} <= schema_of(config).keys()
+    with pytest.raises(UserError, match=r"model\.picture\.grid\.patch_size; .* model\.picture\.grid patches"):
+        change(config, {"model.picture.grid.patch_size": 4})
     texts = default_config("dates", "seq2seq")
-    assert "nothing reads model.picture.grid" in why_unread(texts, "model.picture.grid")
+    with pytest.raises(UserError, match=r"unknown config key model\.picture; it is for a task\.name with images"):
+        change(texts, {"model.picture.grid": "patches"})
 
 
 @pytest.mark.parametrize(
@@ -123,27 +127,26 @@ def test_the_picture_options_are_read_where_there_are_images():
     [
         (
             "seq2seq",
-            {"model__picture__grid": "patches", "model__picture__patch_size": 5},
-            r"^model.picture.patch_size: patches of 5 pixels do not divide an image of 12 x 8; expected one of 2, 4$",
+            {"model__picture__grid": "patches", "model__picture__grid__patch_size": 5},
+            "^model.picture.grid.patch_size: patches of 5 pixels do not divide an image of 12 x 8; "
+            "expected one of 2, 4$",
         ),
         (
             "seq2seq",
-            {"model__picture__strides": (2, 2)},
-            r"model.picture.channels \(4,\), kernels \(3,\) and strides \(2, 2\): expected a number of at least 1",
+            {"model__picture__grid__strides": (2, 2)},
+            r"model.picture.grid.channels \(4,\), kernels \(3,\) and strides \(2, 2\): expected a number of at least 1",
         ),
         ("seq2seq", {"model__picture__places": "sinusoidal"}, "sinusoidal needs vectors whose width 4 divides, got 6"),
         ("transformer", {"model__share_embeddings": True}, "needs texts on both sides, but the sources are images"),
-        ("seq2seq", {"model__tags": "fed"}, "needs a source with tags beside it"),
-        ("seq2seq", {"model__attention__window": "local_m"}, "the source is an image; got window local_m, normalize s"),
-        (
-            "seq2seq",
-            {
-                "model__objective": "marginal",
-                "model__attention__read": "enumeration",
-                "model__attention__transition": "monotonic",
-            },
-            "move along the words of a text; the source is an image; .* transition monotonic; expected global",
-        ),
+        ("seq2seq", {"model__tags": "fed"}, "model.tags; it is for a task.name whose sources may have tags"),
+        *[
+            ("seq2seq", changes, "move along the words of a text; the source is an image")
+            for changes in (
+                {"model__attention__wrappers": ("local_m",)},
+                {"model__attention__normalize": "monotonic"},
+                {"model__objective": "markov", "model__decoder__input_feeding": False},
+            )
+        ],
     ],
 )
 def test_what_does_not_fit_is_one_line(family, changes, message):
@@ -167,10 +170,12 @@ def test_annotations_that_no_encoder_changes_are_dropped_once():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["language_model", "recurrent_language_model", "memn2n"])
-def test_a_family_without_an_encoder_reads_no_images(family):
+@pytest.mark.parametrize(
+    ("family", "reads"), [("language_model", "text"), ("recurrent_language_model", "text"), ("memn2n", "stories")]
+)
+def test_a_family_without_an_encoder_reads_no_images(family, reads):
     message = (
-        f"^model.name {family} reads no images, which task.name scenes has; expected seq2seq, transformer, classif"
+        f"^model.name {family} reads {reads}, and task.name scenes has pictures; .* model.name seq2seq or transformer"
     )
     with pytest.raises(UserError, match=message):
         default_config("scenes", family)

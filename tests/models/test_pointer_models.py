@@ -16,15 +16,25 @@ from attn_jax.outputs.pointer import coverage_loss, scatter
 BATCH = sentences([(7, 3), (4, 6), (0, 0)], 8, 7)  # source, target; the last row is padding
 REAL = BATCH["target_out"] != PAD
 ON_DEVICE = jax.tree.map(jnp.asarray, BATCH)
-COPY = dict(pointer=dict(copy=True))
-COVERED = dict(pointer=dict(copy=True, coverage=True, coverage_penalty=0.5))
-GRU = dict(cell="gru", bidirectional=False)
-SMALL = dict(encoder="transformer", hidden_size=8, num_heads=2, feed_forward_size=12, num_layers=1)
+COPY = dict(objective="copy")
+COVERED = dict(COPY, decoder__extras=("coverage",), penalties=("coverage",), penalties__parts__coverage__weight=0.5)
+GRU = dict(encoder="gru", encoder__bidirectional=False, decoder__cell="gru")
+LUONG = dict(GRU, decoder="luong", decoder__input_feeding=False)
+TRANSFORMER = dict(
+    name="transformer",
+    encoder="transformer",
+    hidden_size=8,
+    encoder__num_heads=2,
+    encoder__feed_forward_size=12,
+    decoder__num_heads=2,
+    decoder__feed_forward_size=12,
+    pointer="copy",
+)
 MODELS = {
-    "luong": dict(GRU, decoder="luong", input_feeding=False, attention=dict(score="general"), **COPY),
-    "luong, coverage": dict(GRU, decoder="luong", input_feeding=False, attention=dict(score="additive"), **COVERED),
+    "luong": dict(LUONG, attention=dict(score="general"), **COPY),
+    "luong, coverage": dict(LUONG, attention=dict(score="additive"), **COVERED),
     "bahdanau, coverage": dict(GRU, decoder="bahdanau", attention=dict(score="additive"), **COVERED),
-    "transformer": dict(SMALL, name="transformer", attention=dict(score="scaled_dot"), **COPY),
+    "transformer": dict(TRANSFORMER, attention=dict(score="scaled_dot")),
 }
 PLACE = {name: ("pointer",) if name == "transformer" else ("objective", "pointer") for name in MODELS}
 
@@ -154,18 +164,31 @@ def test_the_beam_finds_sentences_with_their_own_probabilities(name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(decoder="none", **COPY), "copy needs attention, but model.decoder is none"),
-        (dict(objective="marginal", attention=dict(read="enumeration"), **COPY), "weights of the mean context"),
-        (dict(attention=dict(normalize="rela"), **COPY), "sum to one; those of model.attention.normalize rela"),
-        (dict(attention=dict(window="local_p"), **COPY), "sum to one; those of model.attention.window local_p"),
-        (dict(output=dict(name="nce"), **COPY), "expected model.output.name full, chunked"),
-        (dict(decoder="none", pointer=dict(coverage=True)), "model.pointer.coverage needs attention whose scores"),
-        (dict(decoder="none", pointer=dict(coverage_penalty=1.0)), "model.pointer.coverage_penalty need attention"),
-        (dict(SMALL, name="transformer", pointer=dict(coverage=True)), "a Transformer computes all at once"),
-        (dict(SMALL, name="transformer", pointer=dict(coverage_penalty=1.0)), "needs model.pointer.copy"),
+        (dict(decoder="none", **COPY), "model.objective; it is for a model.decoder that attends to the source"),
+        (dict(attention=dict(normalize="rela"), **COPY), "copy needs weights that sum to one, unlike those of rela"),
         (
-            dict(SMALL, name="transformer", source_attention=dict(memory="linear"), **COPY),
-            "sum to one; those of model.attention.memory linear",
+            dict(attention=dict(wrappers=("local_p",)), **COPY),
+            r"copy needs weights that sum to one, unlike those of Windowed \(LocalP\)",
+        ),
+        (
+            dict(attention=dict(score="triangular", normalize="kernel_sum", **{"score.width": (1.0,)}), **COPY),
+            "copy needs weights that sum to one; those of the score Triangular",
+        ),
+        (dict(output="nce", **COPY), "expected model.output full, chunked"),
+        (dict(decoder="none", decoder__extras=("coverage",)), "model.decoder.extras; it is an option of"),
+        (
+            dict(decoder__extras=("coverage",), attention=dict(normalize="monotonic")),
+            "model.decoder.extras coverage needs scores that make the weights",
+        ),
+        (dict(decoder="none", penalties=("coverage",)), "model.penalties; it is for a model.decoder that attends"),
+        (dict(TRANSFORMER, decoder__extras=("coverage",)), "unknown config key model.decoder.extras"),
+        (
+            dict(TRANSFORMER, pointer="none", pointer__coverage_penalty=1.0),
+            "model.pointer.coverage_penalty; it is an option of model.pointer copy",
+        ),
+        (
+            dict(TRANSFORMER, decoder__source_attention="linear"),
+            "copy needs weights of the source; expected model.decoder.source_attention map",
         ),
     ],
 )

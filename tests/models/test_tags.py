@@ -7,7 +7,7 @@ import pytest
 from arrays import compiled
 from tiny_seq2seq import BOS, EOS, PAD, SOURCE_VOCAB, TARGET_VOCAB, build, random_params
 
-from attn_jax.cli.options import resolve
+from attn_jax.cli.options import change, resolve
 from attn_jax.errors import UserError
 from attn_jax.models.tags import split_tags
 from attn_jax.tasks.sizes import TextSizes
@@ -36,19 +36,29 @@ MODELS = {
     "none, fed": dict(decoder="none", tags="fed"),
     "luong, fed": dict(decoder="luong", tags="fed"),
     "luong, attended": dict(decoder="luong", tags="attended"),
-    "luong without feeding, attended": dict(decoder="luong", input_feeding=False, tags="attended"),
-    "luong without feeding, itself": dict(decoder="luong", input_feeding=False, self_attention=True, tags="attended"),
+    "luong without feeding, attended": dict(decoder="luong", decoder__input_feeding=False, tags="attended"),
+    "luong without feeding, itself": dict(
+        decoder="luong", decoder__input_feeding=False, decoder__extras=("self_attention",), tags="attended"
+    ),
     "bahdanau, fed": dict(decoder="bahdanau", tags="fed"),
     "bahdanau, attended": dict(decoder="bahdanau", tags="attended", attention=dict(score="additive")),
     "monotonic of first order, fed": dict(
         decoder="luong",
-        input_feeding=False,
-        objective="marginal",
+        decoder__input_feeding=False,
+        objective="markov",
+        objective__jump_size=5,
         tags="fed",
-        attention=dict(read="enumeration", transition="monotonic_first_order", score="general"),
+        attention=dict(score="general"),
     ),
     "transformer": dict(
-        name="transformer", encoder="transformer", hidden_size=8, feed_forward_size=8, num_heads=2, tags="invariant"
+        name="transformer",
+        encoder="transformer",
+        hidden_size=8,
+        encoder__feed_forward_size=8,
+        encoder__num_heads=2,
+        decoder__feed_forward_size=8,
+        decoder__num_heads=2,
+        tags="invariant",
     ),
 }
 
@@ -115,7 +125,10 @@ def test_a_gradient_reaches_the_tags():
 @pytest.mark.parametrize("name", ["luong, attended", "luong without feeding, attended", "bahdanau, attended"])
 def test_weights_of_the_attention_to_tags_are_dropped_in_training(name):
     """No other part of these models has dropout."""
-    model = build(**MODELS[name], decoder_attention=dict(dropout=0.5))
+    options = MODELS[name] | dict(tags__attention="map", tags__attention__dropout=0.5)
+    attention = options.get("attention", {})
+    options |= {f"tags__attention__{key}": value for key, value in attention.items()}
+    model = build(**options)
     params = random_params(model, BATCH)
     loss = compiled(lambda batch, rng: model.loss_fn(params, batch, rng)[0])
     one, other, same = (loss(BATCH, jax.random.key(seed)) for seed in (0, 1, 0))
@@ -124,8 +137,9 @@ def test_weights_of_the_attention_to_tags_are_dropped_in_training(name):
 
 @pytest.mark.parametrize("changes", [dict(tags="fed"), dict(name="transformer", tags="invariant")])
 def test_a_source_without_tags_is_refused(changes):
-    config = get_config(model=changes.get("name", "seq2seq"))
-    config.model.tags = changes["tags"]
+    config = change(
+        get_config(task="inflection", model=changes.get("name", "seq2seq")), {"model.tags": changes["tags"]}
+    )
     with pytest.raises(UserError, match=r"needs a source with tags beside it: task.name inflection with task.tags"):
         resolve(config).build_model(TextSizes(SOURCE_VOCAB, TARGET_VOCAB))
 
@@ -135,14 +149,17 @@ def test_a_source_without_tags_is_refused(changes):
     [
         (
             dict(decoder="none", tags="attended"),
-            "needs attention to all keys.*expected model.tags fed",
+            "needs model.decoder luong or bahdanau, and attention to all keys.*expected model.tags fed",
         ),
-        (dict(tags="attended", attention=dict(window="local_p")), "neither monotonic nor local"),
+        (dict(tags="attended", attention=dict(wrappers=("local_p",))), "no window, not monotonic"),
+        (dict(tags="attended", attention=dict(normalize="monotonic")), "no window, not monotonic"),
         (
-            dict(name="transformer", encoder="transformer", hidden_size=8, positions="rotary", tags="invariant"),
-            "model.positions none, sinusoidal, learned",
+            dict(
+                name="transformer", encoder="transformer", hidden_size=8, encoder__positions="rotary", tags="invariant"
+            ),
+            "model.encoder.positions none, sinusoidal, learned",
         ),
-        (dict(name="transformer", encoder="rnn", tags="invariant"), "needs model.encoder transformer"),
+        (dict(name="transformer", encoder="lstm", tags="invariant"), "needs model.encoder transformer"),
     ],
 )
 def test_what_cannot_read_tags_is_told(changes, message):

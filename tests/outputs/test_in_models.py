@@ -7,8 +7,9 @@ import pytest
 from arrays import compiled
 from tiny_seq2seq import BOS, PAD, build, random_params, sentences
 
-from attn_jax.cli.options import resolve
+from attn_jax.cli.options import change, resolve
 from attn_jax.outputs import OUTPUTS
+from attn_jax.parts import fields_of
 from attn_jax.tasks.sizes import TextSizes
 from configs.base import get_config
 
@@ -21,8 +22,8 @@ def as_arrays(batch):
 
 MODELS = {
     "soft": dict(name="seq2seq"),
-    "marginal": dict(name="seq2seq", objective="marginal", input_feeding=False, attention={"read": "enumeration"}),
-    "hard": dict(name="seq2seq", objective="hard", input_feeding=False, attention={"read": "reinforce"}),
+    "marginal": dict(name="seq2seq", objective="marginal", decoder__input_feeding=False),
+    "hard": dict(name="seq2seq", objective="hard", decoder__input_feeding=False),
     "transformer": dict(name="transformer", hidden_size=8),
     "language model": dict(name="language_model", hidden_size=8),
 }
@@ -32,14 +33,14 @@ LAYERS = ("chunked", "nce", "hierarchical", "adaptive")
 
 
 def options_of(name):
-    return {"name": name} | ({"num_samples": 4} if hasattr(OUTPUTS[name], "num_samples") else {})
+    return {"output": name} | ({"output__num_samples": 4} if "num_samples" in fields_of(OUTPUTS[name]) else {})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_trains_and_its_decoding_agrees_with_its_evaluation(name, layer):
-    model = build(**MODELS[name], output=options_of(layer))
+    model = build(**MODELS[name], **options_of(layer))
     params = random_params(model, as_arrays(BATCH))
     gradient = compiled(jax.grad(lambda params: model.loss_fn(params, as_arrays(BATCH), jax.random.key(0))[0]))(params)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
@@ -64,7 +65,7 @@ def test_a_model_trains_and_its_decoding_agrees_with_its_evaluation(name, layer)
 @pytest.mark.slow
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_classifier_has_every_layer(layer):
-    model = build(name="classifier", output=options_of(layer))
+    model = build(name="classifier", **options_of(layer))
     batch = {name: x if name == "source" else x[:, :2] for name, x in BATCH.items()}
     params = random_params(model, as_arrays(batch))
     gradient = compiled(jax.grad(lambda params: model.loss_fn(params, as_arrays(batch), jax.random.key(0))[0]))(params)
@@ -85,9 +86,9 @@ def test_a_memory_network_has_every_layer(name):
     config = get_config(task="babi", model=name)
     config.model.hidden_size = 8
     for layer in LAYERS if name != "memn2n" else ("chunked", "sampled"):
-        config.model.output.update(options_of(layer))
+        changes = {f"model.{key.replace('__', '.')}": value for key, value in options_of(layer).items()}
         sizes = TextSizes(10, 10, longest_story=2, shortest_statement=3, target_counts=np.arange(10))
-        model = resolve(config).build_model(sizes)
+        model = resolve(change(config, changes)).build_model(sizes)
         params = random_params(model, batch)
         gradient = compiled(jax.grad(lambda params, m=model: m.loss_fn(params, batch, jax.random.key(0))[0]))(params)
         assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))

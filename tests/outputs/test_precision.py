@@ -7,10 +7,11 @@ import pytest
 from arrays import compiled, params_of
 
 from attn_jax.outputs import OUTPUTS
+from attn_jax.outputs.adaptive import GivenCutoffs
 from attn_jax.outputs.base import OutputSetting
 
 COUNTS = np.arange(20, 0, -1)
-SMALL = {"num_samples": 6, "chunk_size": 7, "num_classes": 3, "cutoffs": (5, 11)}
+SMALL = {"num_samples": 6, "chunk_size": 7, "cutoffs": GivenCutoffs(words=(5, 11))}
 
 
 def layer_of(name, dtype):

@@ -185,7 +185,7 @@ def test_the_command_and_a_training(folder, texts, tmp_path, capsys):
     assert "300 pairs" in capsys.readouterr().out
     for name in ("index.json", "source.tokens", "members.1"):
         assert (tmp_path / "index" / name).read_bytes() == (folder / name).read_bytes()
-    options = dict(task__num_examples=0, task__buckets=(), task__batch_size=32, train__num_steps=2)
+    options = dict(task__batch_size=32, train__num_steps=2)
     config = tiny_config(data_dir=str(folder), task__name="indexed_text", **options)
     _, fitted = train(config, tmp_path / "run")
     assert fitted.step == 2
@@ -205,7 +205,7 @@ def test_a_run_never_goes_on_over_another_index(texts, tmp_path, monkeypatch):
         write_index(*paths, folder, OPTIONS)
         for path in texts:
             shutil.copy(path, folder / path.name.replace("train", "valid"))
-        options = dict(task__num_examples=0, task__buckets=(), task__batch_size=32, train__num_steps=2)
+        options = dict(task__batch_size=32, train__num_steps=2)
         config = tiny_config(data_dir=str(folder), task__name="indexed_text", **options)
         if paths is texts:
             train(config, tmp_path / "run")
@@ -216,7 +216,7 @@ def test_a_run_never_goes_on_over_another_index(texts, tmp_path, monkeypatch):
 
 def test_a_file_of_frequencies_beside_the_counts_of_an_index_is_refused(folder, tmp_path):
     """It would not be read. A run of before goes on with the counts that it has stored."""
-    options = dict(task__num_examples=0, task__buckets=(), model__output__name="hierarchical")
+    options = dict(model__output="hierarchical")
     config = tiny_config(data_dir=str(folder), task__name="indexed_text", **options)
     counts = build_task(config).target_vocabulary.counts
     config.model.output.frequencies = "counts.tsv"

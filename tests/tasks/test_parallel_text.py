@@ -3,7 +3,6 @@
 import pytest
 from tiny_run import files_config
 
-from attn_jax.cli import runs
 from attn_jax.errors import UserError
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.parallel_text import parallel_text
@@ -62,7 +61,7 @@ def test_nothing_left_to_train_on_is_told(task, tmp_path):
 
 
 def test_a_vocabulary_of_no_token_is_refused(task):
-    message = r"^the source vocabulary: no token is seen 1000 times, the commonest 45; set a smaller task.min_count$"
+    message = r"^the source vocabulary: no token is seen 1000 times, the commonest 45; set a smaller min_count$"
     with pytest.raises(UserError, match=message):
         task(min_count=1000)
 
@@ -167,8 +166,7 @@ def test_a_joint_vocabulary_is_that_of_both_sides(task):
 
 
 def test_a_text_takes_no_vocabulary_of_a_single_task(tmp_path):
-    config = files_config(tmp_path, task__vocabulary="inflection")
     with pytest.raises(
         UserError, match=r"^unknown task\.vocabulary 'inflection'; known: characters, sentencepiece, words$"
     ):
-        runs.open_run(config, tmp_path / "new")
+        files_config(tmp_path, task__vocabulary="inflection")

@@ -9,8 +9,10 @@ from tiny_run import write_pairs
 from attn_jax.tasks import TASKS
 from attn_jax.tasks.indexing import IndexOptions, write_index
 from attn_jax.tasks.pictures import gallery_of
+from attn_jax.tasks.vocabulary_options import WordsOptions
 
 ROWS = 12
+WORDS = {"vocabulary": WordsOptions(min_count=1)}
 
 
 def of_pairs(folder):
@@ -21,18 +23,18 @@ def of_pairs(folder):
 def parallel_text(folder, other):
     source, _, options = of_pairs(folder)
     swap_lines(source) if other else None
-    return options | {"vocabulary": "words", "min_count": 1}
+    return options | WORDS
 
 
 def plain_text(folder, other):
     source, _, _ = of_pairs(folder)
     swap_lines(source) if other else None
-    return {"train": ("train.source", ""), "valid": ("valid.source", ""), "min_count": 1}
+    return {"train": ("train.source", ""), "valid": ("valid.source", "")} | WORDS
 
 
 def labelled_text(folder, other):
     (folder / "train").write_text("".join(f"good bad {i % 3}\t{'yn'[(i + other) % 2]}\n" for i in range(ROWS)))
-    return {"train": ("train", ""), "valid_size": 3, "min_count": 1}
+    return {"train": ("train", ""), "valid_size": 3} | WORDS
 
 
 def inflection(folder, other):

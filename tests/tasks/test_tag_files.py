@@ -122,7 +122,8 @@ def test_a_vocabulary_of_an_earlier_run_may_have_tags_with_spaces():
 @pytest.mark.parametrize("name, tags", [("seq2seq", "fed"), ("seq2seq", "attended"), ("transformer", "invariant")])
 def test_a_config_builds_a_model_that_reads_them(folder, name, tags):
     config = switch(get_config(), model=name)
-    changes = {f"task.{key}": value for key, value in OPTIONS.items() if key != "joint_vocabulary"}
+    keys = [key for key in OPTIONS if key not in ("joint_vocabulary", "min_count", "sentencepiece")]
+    changes = {f"task.{key}": OPTIONS[key] for key in keys} | {"task.vocabulary.min_count": 1}
     config = change(config, changes | {"data_dir": str(folder), "task.tag_files": FILES, "model.tags": tags})
     if name == "transformer":
         config = change(config, {"model.encoder": "transformer"})

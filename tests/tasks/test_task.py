@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.tasks import TASKS, PictureTask, PointsTask, Task, task_class
+from attn_jax.evaluation.kinds import KINDS
+from attn_jax.tasks import TASKS, PictureTask, PointsTask, Task
 from attn_jax.tasks.babi.encoding import encode_stories
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.pairs import Pairs
@@ -32,7 +33,7 @@ def test_training_on_much_that_is_unknown_is_said():
     task = task_of(["a bird can zebra", "a"], ["a a a a", "a"])
     assert task.batches(buckets=(20,), batch_size=1).messages == []
     task = task_of(["a bird can zebra", "zebra"], ["a b a", "a"])
-    words = "% of the training tokens are unk; see task.vocab_size and task.min_count"
+    words = "% of the training tokens are unk; see task.vocab_size and min_count"
     expected = [("vocabulary", f"source: 40 {words}"), ("vocabulary", f"target: 25 {words}")]
     assert task.batches(buckets=(20,), batch_size=1).messages == expected
 
@@ -50,7 +51,8 @@ def test_a_pair_much_longer_than_the_others_is_told():
     task = Task("mine", {"train": Pairs(texts, ["a"] * 100)}, *[Words.train(["a b"], vocab_size=9)] * 2)
     ((topic, message),) = task.batches(batch_size=4).messages
     assert topic == "data" and message.startswith("batches of the longest pairs are 4 x 2,0")
-    assert message.endswith("; smaller task.buckets leave out what is longer") and "the mean pair has 23;" in message
+    assert "the mean pair has 23;" in message
+    assert message.endswith("; smaller task.buckets.shapes leave out what is longer")
 
 
 def test_statements_shorter_than_in_training_get_as_many_tokens():
@@ -67,10 +69,11 @@ def test_statements_shorter_than_in_training_get_as_many_tokens():
 
 
 def test_each_task_has_its_class():
-    assert task_class("regression") is PointsTask and not PointsTask.of_pairs
+    classes = {name: {KINDS[kind].task_class for kind in options.data_kinds} for name, options in TASKS.items()}
     images = {"scenes", "pictures"}
-    assert all(task_class(name) is PictureTask for name in images) and PictureTask.of_pairs
-    assert all(task_class(name) is Task for name in TASKS if name not in {"regression", *images}) and Task.of_pairs
+    assert classes.pop("regression") == {PointsTask}
+    assert all(classes.pop(name) == {PictureTask} for name in images)
+    assert all(found == {Task} for found in classes.values())
 
 
 def test_what_is_saved_is_loaded(tmp_path):

@@ -29,7 +29,7 @@ def run(parallel, state, num_steps, start=0, **options):
 
 @pytest.mark.slow
 def test_one_step_of_sgd_is_the_gradient_of_the_mean_loss_per_token():
-    tx = tiny.optimizer(momentum=0.0, clip_norm=0.0, learning_rate=0.5)
+    tx = tiny.optimizer(momentum=0.0, clip="none", learning_rate=0.5)
     state, batch = tiny.create(tx), tiny.batch_at(0)
     count = np.sum(batch["target_out"] != 0)
     grads = jax.grad(lambda params: tiny.loss_fn(params, batch, None)[0] / count)(state.params)
@@ -234,7 +234,7 @@ def test_divergence_stops_at_once_and_before_anything_is_saved(value, word):
 
 
 def test_a_real_divergence_is_noticed():
-    tx = tiny.optimizer(learning_rate=1e30, clip_norm=0.0)
+    tx = tiny.optimizer(learning_rate=1e30, clip="none")
     parallel = PARALLEL["single"].make(lambda axis_name: make_train_step(tiny.loss_fn, tx), seeds=True)
     state = parallel.put_state(tiny.create_seeds(tx, (0, 1)))
     with pytest.raises(Diverged, match=r"at step \d for seed number 0"):

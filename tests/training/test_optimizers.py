@@ -9,15 +9,8 @@ from tiny_model import optimizer
 
 from attn_jax.attention.hard.baselines import RUNNING
 from attn_jax.errors import UserError
-from attn_jax.training.optimizers import (
-    LEAST_EPS,
-    RUNNING_RATE,
-    SCHEDULES,
-    PlateauState,
-    SinceBest,
-    halve,
-    make_schedule,
-)
+from attn_jax.training.optimizers import LEAST_EPS, RUNNING_RATE, PlateauState, SinceBest, adam, halve
+from attn_jax.training.options import SCHEDULES
 
 PARAMS = {"matrix": np.full((2, 3), 0.5, np.float32), "bias": np.array([3.0, -4.0], np.float32)}
 RATE, WARMUP, STEPS = 0.1, 4, 20
@@ -40,32 +33,32 @@ def updates_of(tx, grads, count=1, params=PARAMS):
     ],
 )
 def test_schedule_is_its_closed_form(name, decay):
-    rate = SCHEDULES[name].make(RATE, WARMUP, STEPS)
+    rate = SCHEDULES[name]().build(RATE, WARMUP, STEPS)
     expected = [RATE * (t / WARMUP if t <= WARMUP else decay(t)) for t in range(1, STEPS + 1)]
     np.testing.assert_allclose([rate(count) for count in range(STEPS)], expected, rtol=1e-4)
 
 
 def test_cosine_ends_at_zero_and_stays():
-    rate = SCHEDULES["cosine"].make(RATE, WARMUP, STEPS)
+    rate = SCHEDULES["cosine"]().build(RATE, WARMUP, STEPS)
     np.testing.assert_allclose([rate(STEPS), rate(STEPS + 5)], 0.0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["constant", "inverse_sqrt", "cosine", "plateau"])
 def test_without_warmup_the_first_rate_is_the_full_one(name):
-    assert float(SCHEDULES[name].make(RATE, 0, STEPS)(0)) == pytest.approx(RATE)
+    assert float(SCHEDULES[name]().build(RATE, 0, STEPS)(0)) == pytest.approx(RATE)
 
 
 def test_gradient_is_clipped_by_its_global_norm_or_array_by_array():
     plain = {"learning_rate": 1.0, "momentum": 0.0}
     grads = {"matrix": np.full((2, 3), 2.0, np.float32), "bias": np.array([3.0, 4.0], np.float32)}  # norm 7
-    clipped = updates_of(optimizer(clip_norm=1.0, **plain), grads)
+    clipped = updates_of(optimizer(clip__norm=1.0, **plain), grads)
     jax.tree.map(lambda u, g: np.testing.assert_allclose(u, -g / 7, rtol=1e-6), clipped, grads)
     assert float(optax.tree.norm(clipped)) == pytest.approx(1.0, rel=1e-6)
-    each = updates_of(optimizer(clip_norm=4.5, clip_each=True, **plain), grads)  # the norms are 24^(1/2) and 5
+    each = updates_of(optimizer(clip="each", clip__norm=4.5, **plain), grads)  # the norms are 24^(1/2) and 5
     np.testing.assert_allclose(each["matrix"], -grads["matrix"] * 4.5 / 24**0.5, rtol=1e-6)
     np.testing.assert_allclose(each["bias"], -grads["bias"] * 4.5 / 5, rtol=1e-6)
-    for clip_norm in (100.0, 0.0):  # 0: no clipping
-        same = updates_of(optimizer(clip_norm=clip_norm, **plain), grads)
+    for clip in ({"clip__norm": 100.0}, {"clip": "none"}):
+        same = updates_of(optimizer(**clip, **plain), grads)
         jax.tree.map(lambda u, g: np.testing.assert_allclose(u, -g, rtol=1e-6), same, grads)
 
 
@@ -78,7 +71,7 @@ WITH_BASELINE = {
 @pytest.mark.parametrize(("clip_norm", "of_cell"), [(3.5, 0.5), (14.0, 1.0)])
 def test_the_gradient_of_a_baseline_is_clipped_by_itself(clip_norm, of_cell):
     """Its norm is 120, and that of all others 7; running means move by their own rate."""
-    tx = optimizer(clip_norm=clip_norm, learning_rate=1.0, momentum=0.0)
+    tx = optimizer(clip__norm=clip_norm, learning_rate=1.0, momentum=0.0)
     found = updates_of(tx, WITH_BASELINE, params=WITH_BASELINE)
     jax.tree.map(
         lambda u, g: np.testing.assert_allclose(u, -of_cell * g, rtol=1e-6), found["cell"], WITH_BASELINE["cell"]
@@ -89,7 +82,7 @@ def test_the_gradient_of_a_baseline_is_clipped_by_itself(clip_norm, of_cell):
 
 
 def test_array_by_array_a_baseline_is_clipped_as_any_other():
-    tx = optimizer(clip_norm=4.5, clip_each=True, learning_rate=1.0, momentum=0.0)
+    tx = optimizer(clip="each", clip__norm=4.5, learning_rate=1.0, momentum=0.0)
     found = updates_of(tx, WITH_BASELINE, params=WITH_BASELINE)
     np.testing.assert_allclose(found["cell"]["bias"], -WITH_BASELINE["cell"]["bias"] * 4.5 / 5, rtol=1e-6)
     of_baseline = found["objective"]["baseline"]
@@ -98,26 +91,26 @@ def test_array_by_array_a_baseline_is_clipped_as_any_other():
 
 
 def test_running_means_are_those_of_the_baselines_by_their_exact_names():
-    tx = optimizer(learning_rate=0.5, clip_norm=0.0, momentum=0.0)
+    tx = optimizer(learning_rate=0.5, clip="none", momentum=0.0)
     found = updates_of(tx, {name: np.ones(2, np.float32) for name in (*RUNNING, "running_shoes", "running")})
     rates = {name: float(-update[0]) for name, update in found.items()}
     assert rates == {name: pytest.approx(RUNNING_RATE if name in RUNNING else 0.5) for name in rates}
 
 
 def test_a_parameter_may_be_an_array_without_a_name():
-    tx = optimizer(learning_rate=0.5, clip_norm=0.0, momentum=0.0)
+    tx = optimizer(learning_rate=0.5, clip="none", momentum=0.0)
     np.testing.assert_array_equal(updates_of(tx, np.ones(2, np.float32)), [-0.5, -0.5])
 
 
 def test_a_schedule_takes_no_unknown_options():
-    with pytest.raises(TypeError, match="halve_evry"):
-        make_schedule(learning_rate=RATE, schedule="constant", warmup_steps=0, num_steps=STEPS, halve_evry=1)
+    with pytest.raises(UserError, match=r"schedule.evry; did you mean optimizer.schedule.every"):
+        optimizer(schedule="halving", schedule__evry=1)
 
 
-@pytest.mark.parametrize("clip_each", [False, True])
-def test_clipping_keeps_no_state(clip_each):
+@pytest.mark.parametrize("clip", ["global", "each"])
+def test_clipping_keeps_no_state(clip):
     """So that a training with a baseline goes on from the checkpoints of any version."""
-    clipped, plain = (optimizer(clip_norm=norm, clip_each=clip_each).init(WITH_BASELINE) for norm in (1.0, 0.0))
+    clipped, plain = (optimizer(clip=name).init(WITH_BASELINE) for name in (clip, "none"))
     assert jax.tree.structure(clipped) == jax.tree.structure(plain)
 
 
@@ -130,7 +123,8 @@ def test_clipping_keeps_no_state(clip_each):
     ],
 )
 def test_optimizer_is_its_closed_form(name, expected):
-    tx = optimizer(name=name, learning_rate=RATE, clip_norm=0.0, weight_decay=0.1)
+    more = {"weight_decay": 0.1} if name == "adamw" else {}
+    tx = optimizer(name=name, learning_rate=RATE, clip="none", **more)
     grads = {"matrix": np.full((2, 3), 2.0, np.float32), "bias": np.array([3.0, -4.0], np.float32)}
     updates = updates_of(tx, grads, count=2)
     jax.tree.map(lambda u, g, p: np.testing.assert_allclose(u, expected(g, p), rtol=1e-4), updates, grads, PARAMS)
@@ -138,13 +132,14 @@ def test_optimizer_is_its_closed_form(name, expected):
 
 @pytest.mark.parametrize("size", [0.0, 1e-30, 1e-17, 1e-10])
 def test_the_smallest_eps_keeps_adam_finite_where_the_square_of_a_gradient_is_zero(size):
-    tx = optimizer(name="adam", learning_rate=1.0, clip_norm=0.0, b2=0.999999, eps=LEAST_EPS)
+    tx = optimizer(name="adam", learning_rate=1.0, clip="none", b2=0.999999, eps=LEAST_EPS)
     updates = updates_of(tx, jax.tree.map(lambda p: np.full_like(p, size), PARAMS), count=2)
     assert all(np.all(np.abs(u) <= 1.01) for u in jax.tree.leaves(updates))
 
 
-def test_the_rate_is_halved_each_period_whatever_the_schedule():
-    tx = optimizer(name="sgd", learning_rate=1.0, clip_norm=0.0, momentum=0.0, halve_after=2, halve_every=3)
+def test_the_rate_is_halved_each_period():
+    halving = {"schedule": "halving", "schedule__after": 2, "schedule__every": 3}
+    tx = optimizer(name="sgd", learning_rate=1.0, clip="none", momentum=0.0, **halving)
     state, rates = tx.init(PARAMS), []
     for _ in range(9):
         updates, state = tx.update(PARAMS, state)
@@ -153,7 +148,7 @@ def test_the_rate_is_halved_each_period_whatever_the_schedule():
 
 
 def test_halve_halves_the_update():
-    tx = optimizer(schedule="plateau", learning_rate=1.0, clip_norm=0.0, momentum=0.0)
+    tx = optimizer(schedule="plateau", learning_rate=1.0, clip="none", momentum=0.0)
     state = halve(tx.init(PARAMS))
     once, _ = tx.update(PARAMS, state)
     twice, _ = tx.update(PARAMS, halve(state))
@@ -208,17 +203,27 @@ def test_since_best_of_several_seeds_and_through_json():
     [
         ({"name": "adm"}, "did you mean adam"),
         ({"schedule": "inverse_sqr"}, "did you mean inverse_sqrt"),
-        ({"learning_rate": float("nan")}, "learning_rate"),
-        ({"clip_norm": -1.0}, "clip_norm"),
-        ({"schedule": "plateau", "plateau_patience": 0}, "plateau_patience"),
-        ({"name": "adamw", "weight_decay": -0.1}, "weight_decay must be a finite number >= 0, got -0.1"),
-        ({"name": "sgd", "momentum": -0.5}, "momentum must be a finite number >= 0, got -0.5"),
-        ({"name": "sgd", "momentum": 1.0}, "momentum must be below 1, got 1.0"),
-        ({"name": "adam", "eps": 0.0}, "eps must be at least 1e-16, got 0.0"),
-        ({"name": "adamw", "eps": 1e-30}, "eps must be at least 1e-16, got 1e-30"),
+        ({"learning_rate": float("nan")}, "optimizer.learning_rate is nan; expected a finite number"),
+        ({"clip__norm": -1.0}, "optimizer.clip.norm is -1.0; expected at least 1e-30"),
+        ({"clip__norm": 0.0}, "optimizer.clip.norm is 0.0; expected at least 1e-30"),
+        ({"clip": "none", "clip__norm": 1.0}, "clip.norm; it is an option of optimizer.clip global or each"),
+        ({"schedule": "plateau", "schedule__patience": 0}, "optimizer.schedule.patience is 0; expected at least 1"),
+        ({"schedule": "halving", "schedule__every": 0}, "optimizer.schedule.every is 0; expected at least 1"),
+        ({"name": "adamw", "weight_decay": -0.1}, "optimizer.weight_decay is -0.1; expected at least 0"),
+        ({"name": "sgd", "momentum": -0.5}, "optimizer.momentum is -0.5; expected 0 to 0.999999"),
+        ({"name": "sgd", "momentum": 1.0}, "optimizer.momentum is 1.0; expected 0 to 0.999999"),
+        ({"name": "sgd", "weight_decay": 0.1}, "weight_decay; it is an option of optimizer adamw"),
+        ({"name": "adam", "momentum": 0.9}, "momentum; it is an option of optimizer sgd"),
+        ({"name": "adam", "eps": 0.0}, "optimizer.eps is 0.0; expected at least 1e-16"),
+        ({"name": "adamw", "eps": 1e-30}, "optimizer.eps is 1e-30; expected at least 1e-16"),
     ],
 )
 def test_wrong_values_are_user_errors(changes, words):
     with pytest.raises(UserError, match=words) as error:
         optimizer(**changes)
     assert "\n" not in str(error.value)
+
+
+def test_in_code_adam_takes_no_smaller_eps():
+    with pytest.raises(UserError, match="eps must be at least 1e-16, got 1e-30"):
+        adam(b1=0.9, b2=0.999, eps=1e-30)

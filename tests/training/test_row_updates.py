@@ -13,14 +13,14 @@ from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.training.parallel import PARALLEL
 from attn_jax.training.row_updates import Lookup, merge
 
-SAMPLED = {"name": "sampled", "num_samples": 3}
+SAMPLED = dict(output="sampled", output__num_samples=3)
 MODELS = {
     "seq2seq": dict(name="seq2seq", hidden_size=4),
-    "seq2seq, sampled": dict(name="seq2seq", hidden_size=4, output=SAMPLED),
-    "transformer, sampled": dict(name="transformer", hidden_size=8, output=SAMPLED),
-    "language model, nce": dict(name="language_model", hidden_size=8, output=SAMPLED | {"name": "nce"}),
-    "language model, tied": dict(name="language_model", hidden_size=8, tie_embeddings=True, output=SAMPLED),
-    "language model, tree": dict(name="language_model", hidden_size=8, output={"name": "hierarchical"}),
+    "seq2seq, sampled": dict(name="seq2seq", hidden_size=4, **SAMPLED),
+    "transformer, sampled": dict(name="transformer", hidden_size=8, **SAMPLED),
+    "language model, nce": dict(name="language_model", hidden_size=8, **SAMPLED | {"output": "nce"}),
+    "language model, tied": dict(name="language_model", hidden_size=8, tie_embeddings=True, **SAMPLED),
+    "language model, tree": dict(name="language_model", hidden_size=8, output="hierarchical"),
     "classifier": dict(name="classifier", hidden_size=4),
 }
 LENGTHS = [(3, 4), (5, 2), (1, 3), (2, 4)]
@@ -44,7 +44,8 @@ def trained(
     model, parallel="single", by_rows=False, steps=3, microbatches=1, seeds=None, rows=1, to_the_bit=True, **changes
 ):
     """The state after some steps, on the host; to compare it to the bit takes longer to compile."""
-    tx = optimizer(**{"momentum": 0.0, "clip_norm": 0.0} | changes)
+    plain = {"clip": "none"} if "name" in changes else {"clip": "none", "momentum": 0.0}
+    tx = optimizer(**plain | changes)
     loss = RowLoss(model) if by_rows else model.loss_fn
     run = PARALLEL[parallel].make(
         lambda axis: make_train_step(loss, tx, axis_name=axis, microbatches=microbatches, by_rows=by_rows),
@@ -101,7 +102,9 @@ def test_sgd_is_the_usual_update_under_accumulation(microbatches):
 def test_sgd_is_the_usual_update_with_clipping_and_under_every_strategy():
     model = build(**MODELS["language model, tied"])
     for strategy, microbatches in (("single", 1), ("pmap", 2), ("mesh", 2)):
-        options = dict(parallel=strategy, microbatches=microbatches, rows=4, clip_norm=0.5, to_the_bit=False)
+        options = dict(
+            parallel=strategy, microbatches=microbatches, rows=4, clip="global", clip__norm=0.5, to_the_bit=False
+        )
         expected, _ = trained(model, **options)
         state, _ = trained(model, by_rows=True, **options)
         assert_equal(state.params, expected.params, rtol=1e-5, atol=1e-6)

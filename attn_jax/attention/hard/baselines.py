@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from attn_jax.attention.hard.estimators import coordinate_moments, logit_estimates
 from attn_jax.attention.hard.readings import Reading
 from attn_jax.attention.hard.samplers import Sample
+from attn_jax.parts import option
 from attn_jax.types import Array, Float, Int
 
 RUNNING = frozenset({"running_mean", "running_numerator", "running_denominator", "running_moments"})
@@ -33,12 +34,9 @@ class SampledLosses(NamedTuple):
 
 
 class NoBaseline(nn.Module, kw_only=True):
-    """b = 0 (Williams 1992). Other baselines override the methods.
+    """b = 0 (Williams 1992). Other baselines override the methods."""
 
-    It also stands for two baselines without parameters, which are computed elsewhere: leave_one_out, the mean loss of
-    the other samples (Kool 2019), and soft, the loss at the mean context (Deng 2018, arXiv 1807.03756).
-    """
-
+    label: ClassVar[str] = "none"  # in BASELINES
     of_each_key: ClassVar[bool] = False  # it has a value for each key
 
     def value(self, hidden: Float[Array, "b t h"]) -> Float[Array, "b t"] | None:
@@ -70,8 +68,22 @@ class NoBaseline(nn.Module, kw_only=True):
         return jnp.zeros_like(f)
 
 
+class LeaveOneOut(NoBaseline, kw_only=True):
+    """The mean loss of the other samples (Kool 2019), which the estimator computes by itself."""
+
+    label: ClassVar[str] = "leave_one_out"
+
+
+class LossOfTheMean(NoBaseline, kw_only=True):
+    """The loss at the mean context (Deng 2018, arXiv 1807.03756), which the objective computes by itself."""
+
+    label: ClassVar[str] = "soft"
+
+
 class RunningMean(NoBaseline, kw_only=True):
     """Running mean of the loss over all target tokens (Xu 2015, arXiv 1502.03044)."""
+
+    label: ClassVar[str] = "running_mean"
 
     def setup(self):
         self.mean = self.param("running_mean", nn.initializers.zeros, (), jnp.float32)
@@ -89,7 +101,8 @@ class LearnedBaseline(NoBaseline, kw_only=True):
     Trained on (b - f)^2; no gradient of it reaches `hidden`.
     """
 
-    features: int  # width of the hidden layer
+    label: ClassVar[str] = "learned"
+    features: int = option(256, "width of the hidden layer", at_least=1)
 
     def setup(self):
         self.inner = nn.Dense(self.features)
@@ -110,9 +123,10 @@ class PerCoordinate(NoBaseline, kw_only=True):
     Keys are identified by their position; positions from `max_length` on have the baseline 0.
     """
 
+    label: ClassVar[str] = "per_coordinate"
     of_each_key: ClassVar[bool] = True
 
-    max_length: int  # number of positions
+    max_length: int = option(100, "number of positions", at_least=1)
 
     def setup(self):
         self.numerator = self.param("running_numerator", nn.initializers.zeros, (self.max_length,), jnp.float32)
@@ -139,9 +153,10 @@ class Critic(NoBaseline, kw_only=True):
     Trained on sum_n w_n (g_{x_n} - f_n)^2, w the importance weights.
     """
 
+    label: ClassVar[str] = "critic"
     of_each_key: ClassVar[bool] = True
 
-    features: int  # width of the hidden layers
+    features: int = option(256, "width of the hidden layers", at_least=1)
 
     def setup(self):
         self.inner = nn.Dense(self.features)
@@ -173,6 +188,7 @@ class Adaptive(NoBaseline, kw_only=True):
     seen, the other one else. All of it comes from earlier steps, and the estimate stays unbiased given those.
     """
 
+    label: ClassVar[str] = "adaptive"
     explored: ClassVar[float] = 1 / 8  # probability of the sampler that seems worse
 
     def setup(self):
@@ -203,12 +219,15 @@ class Adaptive(NoBaseline, kw_only=True):
 
 
 BASELINES = {
-    "none": NoBaseline,
-    "leave_one_out": NoBaseline,
-    "soft": NoBaseline,
-    "running_mean": RunningMean,
-    "learned": LearnedBaseline,
-    "per_coordinate": PerCoordinate,
-    "critic": Critic,
-    "adaptive": Adaptive,
+    kind.label: kind
+    for kind in (
+        NoBaseline,
+        LeaveOneOut,
+        LossOfTheMean,
+        RunningMean,
+        LearnedBaseline,
+        PerCoordinate,
+        Critic,
+        Adaptive,
+    )
 }

@@ -16,6 +16,7 @@ from attn_jax.attention.normalizers.base import (
     softmax,
 )
 from attn_jax.attention.normalizers.parametric import per_head
+from attn_jax.parts import option
 from attn_jax.types import Array, Float, wide
 
 
@@ -46,7 +47,7 @@ class ContextualSoftmax(NormalizerModule, kw_only=True):
         ValueError: less than two positions; called without a query.
     """
 
-    num_positions: int = 64  # 0 .. num_positions - 1
+    num_positions: int = option(64, "number of positions, 0 .. num_positions - 1", at_least=2)
     num_heads: int = 1  # number of learned sets of vectors
 
     def __post_init__(self):

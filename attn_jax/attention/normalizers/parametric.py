@@ -20,13 +20,14 @@ from attn_jax.attention.normalizers.entmax import entmax
 from attn_jax.attention.normalizers.entmax_form import entmax_form, has_entmax_form
 from attn_jax.attention.normalizers.forms import Form
 from attn_jax.attention.normalizers.fusedmax import fusedmax
+from attn_jax.parts import option
 from attn_jax.types import Array, Float, wide, widest
 
 
 class Entmax(NormalizerModule, kw_only=True):
     """entmax with a fixed alpha. Peters, Niculae & Martins 2019 (arXiv 1905.05702)."""
 
-    alpha: float = 1.5  # 1 is softmax, 1.5 entmax15, 2 sparsemax
+    alpha: float = option(1.5, "exponent: 1 is softmax, 1.5 entmax15, 2 sparsemax", at_least=1)
 
     @checked_masks
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
@@ -75,7 +76,7 @@ class LearnedEntmax(NormalizerModule, kw_only=True):
 class Fusedmax(NormalizerModule, kw_only=True):
     """fusedmax with a fixed fusion penalty. Niculae & Blondel 2017 (arXiv 1705.07704)."""
 
-    fusion: float = 0.1  # weight of the penalty: 0 is sparsemax, larger gives longer runs of equal weights
+    fusion: float = option(0.1, "weight of the penalty: 0 is sparsemax, more: longer runs of equal weights", at_least=0)
 
     @checked_masks
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
@@ -112,7 +113,7 @@ class ScalableEntmax(NormalizerModule, kw_only=True):
         ValueError: called without a query.
     """
 
-    alpha: float = 1.5  # of entmax
+    alpha: float = option(1.5, "exponent: 1 is softmax, 1.5 entmax15, 2 sparsemax", at_least=1)
     delta: float = 1.0  # constant part of the scale
     gamma_range: float = 2.0  # largest |gamma|
     num_heads: int = 1  # number of learned w and v

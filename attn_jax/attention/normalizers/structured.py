@@ -27,6 +27,7 @@ from attn_jax.attention import loops
 from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.normalizers.base import Mask, NormalizerModule, Query, Scores, Weights, full_mask, normalizer
 from attn_jax.attention.normalizers.parametric import per_head
+from attn_jax.parts import option
 from attn_jax.types import Array, Float
 
 
@@ -140,7 +141,7 @@ class Segments(NormalizerModule, kw_only=True):
         ValueError: a longest segment below 1.
     """
 
-    longest_segment: int = 4  # largest number of neighbouring keys that are selected
+    longest_segment: int = option(4, "largest number of keys of a segment", at_least=1, at_most=1000)
     num_heads: int = 1  # number of learned c
     sums_to_one: ClassVar[bool] = False
 

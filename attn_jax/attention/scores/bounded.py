@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention.scores.base import Keys, Query, Score, Scores, products, same_width, unit
+from attn_jax.parts import option
 from attn_jax.types import Array, Float
 
 
@@ -52,7 +53,7 @@ class Softcap(Score, kw_only=True):
     """
 
     score: Score  # that is capped
-    softcap: float  # largest absolute score
+    softcap: float = option(50.0, "largest absolute score", at_least=1e-6)
 
     def __post_init__(self):
         if not self.softcap > 0:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention.masks import with_axes
 from attn_jax.attention.scores.base import Keys, Query, Score, ScoreError, Scores, same_width
+from attn_jax.parts import option
 from attn_jax.types import Array, Dtype, Float, widest
 
 
@@ -27,8 +28,8 @@ class Kernel(Score, kw_only=True):
     (2 d)^(1/2), the distance of two random vectors with entries of variance one.
     """
 
-    width: tuple = ()  # one number for all columns, or one per column; () is learned
-    per_column: bool = False  # whether a learned width is one per column
+    width: tuple = option((), "width, one number or one for each column; (): learned", each=float)
+    per_column: bool = option(False, "learn a width for each column")
     initial: tuple = ()  # where a learned width starts; () is the default above
     exact: bool = False  # sum squared differences: slower, loses no digits for widths far below the largest distances
 

@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention.scores.base import Keys, Query, Score, ScoreError, Scores, products, same_width
+from attn_jax.parts import option
 from attn_jax.types import Array, Float, wide
 
 
@@ -62,7 +63,7 @@ class Additive(Score, kw_only=True):
     Computed as [..., q, k, features] at once.
     """
 
-    features: int  # width of the hidden layer
+    features: int = option(256, "width of the hidden layer", at_least=1)
     use_bias: bool = True  # whether there is a b
 
     def setup(self):
@@ -94,7 +95,7 @@ class TanhKey(Score, kw_only=True):
     Lin 2017 (arXiv 1703.03130); Yang 2016 (hierarchical attention).
     """
 
-    features: int  # width of the hidden layer and of the queries
+    features: int = option(256, "width of the hidden layer and of the queries", at_least=1)
 
     widens: ClassVar[bool] = True
     own_width: ClassVar[bool] = True
@@ -117,7 +118,7 @@ class Location(Score, kw_only=True):
     changes nothing; a longer one raises a ScoreError.
     """
 
-    max_length: int  # number of positions
+    max_length: int = option(100, "largest number of keys", at_least=1)
 
     by_key: ClassVar[bool] = False
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention.random_features import log_features, orthogonal_directions
 from attn_jax.attention.scores.base import Keys, Query, Score, Scores, same_width
+from attn_jax.parts import option
 from attn_jax.types import Array, Float, wide
 
 
@@ -18,7 +19,7 @@ class RandomFeatures(Score, kw_only=True):
     it takes quadratic time, as any score.
     """
 
-    num_features: int = 64  # number of directions
+    num_features: int = option(64, "number of random directions", at_least=1)
     seed: int = 0  # of the directions
 
     widens: ClassVar[bool] = True

@@ -17,6 +17,7 @@ from attn_jax.attention import Attended, Score
 from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.normalizers import Normalizer
 from attn_jax.layers.rnn import CELLS, Cell, Recurrence, scan_cell
+from attn_jax.parts import option
 from attn_jax.types import Array, Bool, Float, Int
 
 
@@ -29,7 +30,7 @@ class GateNetwork(Score, kw_only=True):
     W is split by term, so that the products without m, which are equal in every pass, are computed once.
     """
 
-    features: int  # width of the hidden layer
+    features: int = option(256, "width of the hidden layer", at_least=1)
     all_terms: bool = False
 
     @nn.compact

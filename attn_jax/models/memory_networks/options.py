@@ -1,7 +1,7 @@
 """Options of memory networks, which answer questions about stories."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections import ChainMap
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -9,10 +9,19 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import NORMALIZERS, SCORES, Attention
+from attn_jax.attention.maps import Hopfield
+from attn_jax.attention.selective import Selective
+from attn_jax.attention.signed import Subtract
 from attn_jax.errors import UserError
 from attn_jax.layers.transformer import NORM_FIRST
-from attn_jax.models.attention_options import AttentionOptions, DroppedAttentionOptions
-from attn_jax.models.encoder_options import width_of_head
+from attn_jax.models.attention_options import (
+    ORDER,
+    WRAPPERS,
+    AttentionOptions,
+    DroppedAttentionOptions,
+    width_of_head,
+)
+from attn_jax.models.family import Family, Nothing
 from attn_jax.models.memory_networks.base import StoryModel
 from attn_jax.models.memory_networks.dmn import dmn, dmn_plus
 from attn_jax.models.memory_networks.entnet import INIT as ENTNET_INIT
@@ -22,31 +31,30 @@ from attn_jax.models.memory_networks.memn2n import MemN2N
 from attn_jax.models.memory_networks.memnn import MemNN
 from attn_jax.models.memory_networks.universal import universal_transformer
 from attn_jax.models.setting import Setting
-from attn_jax.options import option, section
-from attn_jax.outputs import OutputLayer, OutputLayerOptions, OutputSetting
+from attn_jax.outputs import OUTPUTS, OutputLayer, OutputSetting
+from attn_jax.outputs.base import OutputOptions
+from attn_jax.parts import Options, Recipe, choice, option, repeat, section
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.types import Array
 
 TYINGS = {"adjacent": True, "layerwise": False}
 ENCODINGS = {"position": True, "bag": False}
 EPISODES = {"soft": True, "gru": False}
-ALL_NORMALIZERS = NORMALIZERS | GATES
-ALL_SCORES = SCORES | GATE_SCORES
+ALL_NORMALIZERS = ChainMap(GATES, NORMALIZERS)  # views: what is added to a table is there
+ALL_SCORES = ChainMap(GATE_SCORES, SCORES)
+OWN_WRAPPERS = {name: kind for name, kind in WRAPPERS.items() if kind is not Selective}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GateOptions(AttentionOptions):
     """Options of attention weights that need not sum to one."""
 
-    normalize: str = option(
+    normalize: Recipe = choice(
+        ALL_NORMALIZERS,
         "softmax",
         "function that turns scores into weights; logistic: gates that need not sum to one",
-        choices=ALL_NORMALIZERS,
     )
-
-    @property
-    def normalizers(self) -> Mapping[str, Any]:
-        return ALL_NORMALIZERS
+    wrappers: tuple[Recipe, ...] = repeat(OWN_WRAPPERS, (), ORDER)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,25 +66,16 @@ class DroppedGateOptions(GateOptions, DroppedAttentionOptions):
 class EpisodeGateOptions(DroppedGateOptions):
     """Options of the gates of a dynamic memory network."""
 
-    score: str = option(
-        "general", "score function of queries and facts; gate_network: the published one", choices=ALL_SCORES
+    score: Recipe = choice(
+        ALL_SCORES, "general", "score function of queries and facts; gate_network: the published one"
     )
-
-    @property
-    def scores(self) -> Mapping[str, type]:
-        return ALL_SCORES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StoryOptions:
+class StoryOptions(Family):
     """Options of every memory network."""
 
-    sizes: ClassVar[type] = TextSizes
-    has_label_smoothing: ClassVar[bool] = False
-    reads_stories: ClassVar[bool] = True
-    continue_source: ClassVar[bool] = False
-    has_weights: ClassVar[bool] = True
-    main_attention: ClassVar[None] = None
+    data_kinds: ClassVar[tuple[str, ...]] = ("stories",)
 
     hidden_size: int = option(256, "width of the hidden states", at_least=1)
     memory_size: int = option(
@@ -99,11 +98,6 @@ class StoryOptions:
         slots = max(1, min(self.memory_size, sizes.longest_story))
         return StoryModel(self.network(sizes, slots))
 
-    @property
-    def learns_from_facts(self) -> str:
-        """Name of the option with which supporting facts enter the loss; "" where they do not."""
-        return ""
-
     def network(self, sizes: TextSizes, memory_size: int) -> nn.Module:
         """Builds the network.
 
@@ -118,19 +112,20 @@ class StoryOptions:
 class SoftmaxStoryOptions(StoryOptions):
     """Options of a memory network that answers by an output layer."""
 
-    output: OutputLayerOptions = section(OutputLayerOptions, "output layer")
+    output: OutputOptions = choice(OUTPUTS, "full", "output layer")
 
     def build_output(self, sizes: TextSizes, **changed: Any) -> OutputLayer:
         """Builds the output layer, with settings `changed` from those of a layer with kernel and bias."""
         setting = OutputSetting(vocab_size=sizes.target_vocab_size, counts=sizes.target_counts, group="")
-        return self.output.chosen.build(setting._replace(**changed))
+        return self.output.build(setting._replace(**changed))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MemN2NOptions(SoftmaxStoryOptions):
     """Options of the end-to-end memory network (Sukhbaatar 2015)."""
 
-    name: str = option("memn2n", "name of the family")
+    name: ClassVar[str] = "memn2n"
+
     num_hops: int = option(3, "number of hops: times the memory is read", at_least=1, at_most=1000)
     encoding: str = option(
         "position", "encoding of a statement: position (word order counts) or bag of words", choices=ENCODINGS
@@ -145,7 +140,7 @@ class MemN2NOptions(SoftmaxStoryOptions):
         at_most=1,
     )
     linear_steps: int = option(0, "linear start: number of training steps without the normalizer", at_least=0)
-    attention: GateOptions = section(GateOptions)
+    attention: GateOptions = section(GateOptions, "attention to the memory")
 
     def network(self, sizes: TextSizes, memory_size: int) -> MemN2N:
         return MemN2N(
@@ -168,7 +163,8 @@ class MemN2NOptions(SoftmaxStoryOptions):
 class MemNNOptions(StoryOptions):
     """Options of the memory network with strong supervision (Weston 2015)."""
 
-    name: str = option("memnn", "name of the family")
+    name: ClassVar[str] = "memnn"
+
     num_hops: int = option(3, "largest number of supporting facts", at_least=1, at_most=1000)
     margin: float = option(0.1, "margin of the ranking loss", at_least=0)
     num_grams: int = option(0, "number of features that word trigrams are hashed into; 0: words alone", at_least=0)
@@ -229,21 +225,22 @@ class EpisodicOptions(SoftmaxStoryOptions):
                 f"model.gate_steps {self.gate_steps}: before these steps only the gates are trained; it needs a "
                 "model.gate_weight of more than 0"
             )
-        of_context = {"gate": self.attention.gate, "dropout": self.attention.dropout}
+        attention = self.attention
+        of_context = {"wrappers gate": attention.gate, "dropout": attention.dropout}
         if not EPISODES[self.episode] and (given := [name for name, value in of_context.items() if value]):
             raise UserError(
                 f"model.attention.{given[0]} changes a context, and model.episode {self.episode} reads the weights "
                 "alone; it needs model.episode soft"
             )
-        if self.gate_weight and self.attention.iterations > 1:
+        if self.gate_weight and attention.has(Hopfield):
             raise UserError(
-                "model.gate_weight trains the scores of one query, and model.attention.iterations "
-                f"{self.attention.iterations} asks several; expected one of the two"
+                "model.gate_weight trains the scores of one query, and model.attention.wrappers hopfield asks several; "
+                "expected one of the two"
             )
-        if self.gate_weight and self.attention.difference:
+        if self.gate_weight and attention.has(Subtract):
             raise UserError(
-                "model.gate_weight trains the scores of one map, and model.attention.difference has two; expected one "
-                "of the two"
+                "model.gate_weight trains the scores of one map, and model.attention.wrappers difference has two; "
+                "expected one of the two"
             )
 
     def parts(self, sizes: TextSizes, memory_size: int, all_terms: bool) -> dict[str, Any]:
@@ -252,7 +249,7 @@ class EpisodicOptions(SoftmaxStoryOptions):
         The queries of the gates are the question and the memory side by side, so they are twice as wide as a fact.
         """
         attention = self.attention.build(2 * self.hidden_size, all_terms=all_terms)
-        check_score(attention, 2 * self.hidden_size, self.hidden_size, self.attention.score)
+        check_score(attention, 2 * self.hidden_size, self.hidden_size)
         return dict(
             vocab_size=sizes.source_vocab_size,
             output=self.build_output(sizes),
@@ -274,7 +271,8 @@ class EpisodicOptions(SoftmaxStoryOptions):
 class DMNOptions(EpisodicOptions):
     """Options of the dynamic memory network (Kumar 2016)."""
 
-    name: str = option("dmn", "name of the family")
+    name: ClassVar[str] = "dmn"
+
     embedding_size: int = option(256, "width of the embeddings", at_least=1)
 
     def network(self, sizes: TextSizes, memory_size: int) -> nn.Module:
@@ -285,7 +283,7 @@ class DMNOptions(EpisodicOptions):
 class DMNPlusOptions(EpisodicOptions):
     """Options of the dynamic memory network DMN+ (Xiong 2016)."""
 
-    name: str = option("dmn_plus", "name of the family")
+    name: ClassVar[str] = "dmn_plus"
 
     def network(self, sizes: TextSizes, memory_size: int) -> nn.Module:
         return dmn_plus(**self.parts(sizes, memory_size, all_terms=False))
@@ -295,7 +293,8 @@ class DMNPlusOptions(EpisodicOptions):
 class EntNetOptions(SoftmaxStoryOptions):
     """Options of the recurrent entity network (Henaff 2017)."""
 
-    name: str = option("entnet", "name of the family")
+    name: ClassVar[str] = "entnet"
+
     num_slots: int = option(20, "number of memory slots", at_least=1)
     sentence_size: int = option(
         16, "number of words of a sentence with a learned mask; later words have none", at_least=1
@@ -318,19 +317,30 @@ class EntNetOptions(SoftmaxStoryOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class HaltingOptions(Options):
+    """Options of adaptive computation time."""
+
+    threshold: float = option(0.99, "sum of the step weights at which a position stops", at_least=0, at_most=1)
+    ponder_weight: float = option(0.01, "weight of the mean number of steps in the loss", at_least=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class UniversalOptions(SoftmaxStoryOptions):
     """Options of the Universal Transformer over the statements of a story (Dehghani 2019)."""
 
-    name: str = option("universal", "name of the family")
+    name: ClassVar[str] = "universal"
+
     num_hops: int = option(3, "number of steps; with halting, the largest number", at_least=1, at_most=1000)
     num_heads: int = option(4, "number of attention heads", at_least=1)
     feed_forward_size: int = option(1024, "hidden width of the feed-forward layers", at_least=1)
     norm: str = option(
         "pre", "layer norm before each sublayer (pre) or after each residual sum (post)", choices=NORM_FIRST
     )
-    halting: bool = option(False, "adaptive computation time: each position stops after its own number of steps")
-    threshold: float = option(0.99, "halting: sum of the step weights at which a position stops", at_least=0, at_most=1)
-    ponder_weight: float = option(0.01, "halting: weight of the mean number of steps in the loss", at_least=0)
+    halting: Options = choice(
+        {"none": Nothing, "adaptive": HaltingOptions},
+        "none",
+        "whether each position stops after its own number of steps",
+    )
     sentence_size: int = option(
         16, "number of words of a sentence with a learned mask; later words have none", at_least=1
     )
@@ -347,9 +357,8 @@ class UniversalOptions(SoftmaxStoryOptions):
             num_heads=self.num_heads,
             feed_forward_size=self.feed_forward_size,
             num_steps=self.num_hops,
-            halting=self.halting,
-            threshold=self.threshold,
-            ponder_weight=self.ponder_weight,
+            halting=bool(self.halting),
+            **(dataclasses.asdict(self.halting) if self.halting else {"threshold": 1.0, "ponder_weight": 0.0}),
             attention=self.attention.build(width, num_heads=self.num_heads, gate=False),
             gate=self.attention.gate,
             norm_first=NORM_FIRST[self.norm],
@@ -359,7 +368,7 @@ class UniversalOptions(SoftmaxStoryOptions):
         )
 
 
-def check_score(attention: Attention, query_features: int, key_features: int, name: str) -> None:
+def check_score(attention: Attention, query_features: int, key_features: int) -> None:
     """Checks that a score can compare queries and keys of given widths.
 
     Raises:
@@ -374,4 +383,4 @@ def check_score(attention: Attention, query_features: int, key_features: int, na
     try:
         jax.eval_shape(lambda rng: attention.score.init(rng, query, key, method=compare), jax.random.key(0))
     except ValueError as error:
-        raise UserError(f"model.attention.score {name}: {error}") from None
+        raise UserError(f"model.attention.score: {error}") from None

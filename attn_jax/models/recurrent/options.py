@@ -7,25 +7,22 @@ from attn_jax.errors import UserError
 from attn_jax.layers.rnn import CELLS
 from attn_jax.models.base import Model
 from attn_jax.models.embedding_options import SharedEmbeddingOptions, check_one_vocabulary
+from attn_jax.models.family import Family
 from attn_jax.models.output_options import OutputUser
 from attn_jax.models.recurrent.model import RecurrentLanguageModel
 from attn_jax.models.setting import Setting
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.token_ids import BOS, EOS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecurrentOptions(SharedEmbeddingOptions, OutputUser):
+class RecurrentOptions(SharedEmbeddingOptions, OutputUser, Family):
     """Options of a recurrent language model: the source is the beginning of the sequence."""
 
-    sizes: ClassVar[type] = TextSizes
-    has_label_smoothing: ClassVar[bool] = True
-    reads_stories: ClassVar[bool] = False
+    name: ClassVar[str] = "recurrent_language_model"
     has_weights: ClassVar[bool] = False
-    main_attention: ClassVar[None] = None
 
-    name: str = option("recurrent_language_model", "name of the family")
     embedding_size: int = option(256, "width of the embeddings", at_least=1)
     hidden_size: int = option(256, "width of the hidden states", at_least=1)
     num_layers: int = option(1, "number of layers", at_least=1, at_most=1000)
@@ -34,11 +31,6 @@ class RecurrentOptions(SharedEmbeddingOptions, OutputUser):
     continue_source: bool = option(False, "the target continues the source, which is the beginning of the text")
 
     def build(self, sizes: TextSizes, setting: Setting) -> Model:
-        """Builds the model.
-
-        Raises:
-            UserError: options do not go together.
-        """
         self.check_shared(sizes)
         if self.continue_source:
             check_one_vocabulary("continue_source", sizes)

@@ -26,9 +26,11 @@ class Bridge:
     """The first states of a decoder's layers, made from the encoder's.
 
     `needs_every_layer`: the encoder must have as many layers as the decoder, each of the same width.
+    `needs_every_state`: a layer of the encoder must have as many states as one of the decoder: h, or h and c.
     """
 
     needs_every_layer: ClassVar[bool] = False
+    needs_every_state: ClassVar[bool] = False
 
     def num_projections(self, cell: Cell) -> int:
         """Returns the number of linear maps [width of an encoder state -> width of a decoder state] for each layer."""
@@ -46,6 +48,8 @@ class DenseBridge(Bridge):
 
     A decoder with more layers than the encoder takes the states of the encoder's last layer for the rest.
     """
+
+    needs_every_state: ClassVar[bool] = True
 
     def num_projections(self, cell: Cell) -> int:
         return cell.num_states
@@ -86,6 +90,7 @@ class CopyBridge(Bridge):
     """The last states of the encoder, unchanged (Sutskever 2014, arXiv 1409.3215)."""
 
     needs_every_layer: ClassVar[bool] = True
+    needs_every_state: ClassVar[bool] = True
 
     def start(self, encoded, layers, projections):
         return encoded.last

@@ -20,11 +20,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from attn_jax.errors import UserError, lookup
-from attn_jax.options import LARGEST, option
+from attn_jax.parts import option
 from attn_jax.tasks.babi.format import join_pairs, keep_last, read_questions
 from attn_jax.tasks.babi.worlds import generate
 from attn_jax.tasks.options import TextOptions
-from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import StoryWords, Vocabulary
 from attn_jax.token_ids import UNK
@@ -179,9 +178,9 @@ def _first(pairs: Pairs, name: str, count: int, least: int = VALID_SHARE) -> Pai
 class BabiOptions(TextOptions):
     """Options of the task of answering questions about stories."""
 
-    any_sizes: ClassVar[TextSizes] = TextOptions.any_sizes._replace(longest_story=LARGEST)
+    data_kinds: ClassVar[tuple[str, ...]] = ("text", "stories")
+    name: ClassVar[str] = "babi"
 
-    name: str = option("babi", "name of the task")
     numbers: tuple = option((), "bAbI tasks to train jointly, such as (1, 2, 3); (): all twenty")
     size: str = option("10k", "questions per task for training and validation", choices=FOLDERS)
     max_sentences: int = option(0, "number of last statements of a story that are kept; 0: all")

@@ -3,12 +3,12 @@
 import collections
 import dataclasses
 import pathlib
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from attn_jax.errors import UserError, check_known
-from attn_jax.options import option
+from attn_jax.parts import option
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.picture_options import PictureTaskOptions
 from attn_jax.tasks.pictures import SPLITS, PictureTask, SceneGallery
@@ -109,7 +109,8 @@ def blind(splits: dict[str, Pairs]) -> float:
 class ScenesOptions(PictureTaskOptions):
     """Options of the task of generated scenes."""
 
-    name: str = option("scenes", "name of the task")
+    name: ClassVar[str] = "scenes"
+
     form: str = option(
         "attributes", "captions: 7 3; red 7 blue 3; a red 7 left of a blue 3; or questions of one answer", choices=FORMS
     )

@@ -9,8 +9,9 @@ from arrays import check_derivatives, compiled
 from attn_jax import blockwise_attention
 from attn_jax.attention.build import build_attention
 from attn_jax.attention.rotary import rotate
-from attn_jax.attention.scores import Additive, Epanechikov, Location, Norm, QKNorm, ScaledDot, Softcap, TanhKey
+from attn_jax.attention.scores import Additive, Dot, Epanechikov, Location, Norm, QKNorm, ScaledDot, Softcap, TanhKey
 from attn_jax.models.attention_options import AttentionOptions
+from attn_jax.parts import recipe_of
 
 RNG = np.random.default_rng(0)
 QUERY, KEYS = RNG.normal(size=(3, 4)), RNG.normal(size=(5, 4))
@@ -98,9 +99,10 @@ def test_what_a_cap_cannot_be():
 
 
 def test_one_option_caps_any_score():
-    built = AttentionOptions(score="dot", softcap=5.0).build(4)
-    assert built.score.softcap == 5.0 and type(built.score.score).__name__ == "Dot"
-    assert type(AttentionOptions(score="dot").build(4).score).__name__ == "Dot"
+    dot = recipe_of(Dot)
+    built = AttentionOptions(score=dot, wrappers=(recipe_of(Softcap, softcap=5.0),)).build(4)
+    assert built.score.softcap == 5.0 and built.score.score == Dot()
+    assert AttentionOptions(score=dot).build(4).score == Dot()
 
 
 @pytest.mark.slow

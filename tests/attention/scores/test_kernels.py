@@ -7,12 +7,13 @@ import pytest
 from arrays import compiled
 
 from attn_jax.attention.build import build_attention
-from attn_jax.attention.normalizers import kernel_sum
+from attn_jax.attention.normalizers import NORMALIZERS, kernel_sum
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Dot, ScaledDot
 from attn_jax.attention.scores.kernels import KERNELS, Constant, Gaussian
 from attn_jax.errors import UserError
 from attn_jax.models.attention_options import AttentionOptions
+from attn_jax.parts import recipe_of
 
 RNG = np.random.default_rng(0)
 QUERY, KEYS = RNG.normal(size=(5, 3)).astype(np.float32), RNG.normal(size=(7, 3)).astype(np.float32)
@@ -192,14 +193,13 @@ def test_the_volume_is_the_integral(name, features):
 
 @pytest.mark.parametrize("width", [(0.0,), (-1.0,), (float("nan"),), (float("inf"),), (1.0, 2.0)])
 def test_a_width_that_is_none_says_so(width):
-    options = AttentionOptions(score="triangular", normalize="kernel_sum", width=width)
-    with pytest.raises(UserError, match=r"attention.width .*expected one finite number above 0, or 3 of them"):
+    score = recipe_of(KERNELS["triangular"], width=width)
+    options = AttentionOptions(score=score, normalize=recipe_of(NORMALIZERS["kernel_sum"]))
+    with pytest.raises(UserError, match=r"attention.score.width .*expected one finite number above 0, or 3 of them"):
         options.build(3)
 
 
 def test_a_compact_kernel_needs_kernel_sum():
-    options = AttentionOptions(score="triangular")
-    with pytest.raises(
-        UserError, match=r"triangular is -inf .* needs model.attention.normalize kernel_sum, got softmax"
-    ):
+    options = AttentionOptions(score=recipe_of(KERNELS["triangular"], width=(1.0,)))
+    with pytest.raises(UserError, match=r"triangular is -inf .* needs model.attention.normalize kernel_sum"):
         options.build(3)

@@ -17,22 +17,22 @@ from attn_jax.models.module import TO_SOURCE
 BATCH = sentences([(7, 3), (4, 6), (1, 5), (0, 0)], 8, 7)  # source, target; the last row is padding
 REAL = BATCH["target_out"] != PAD
 ON_DEVICE = jax.tree.map(jnp.asarray, BATCH)
-STACK = dict(hidden_size=8, num_heads=2, feed_forward_size=12, num_layers=1)
+WIDTH, HEADS = 8, 2
+LAYERS = dict(num_heads=HEADS, feed_forward_size=12, num_layers=1)
 CHUNK = dict(chunk_size=4)
-ENCODED = dict(name="transformer", encoder="transformer", **STACK)
-CASES = {name: dict(name="language_model", **STACK, attention=dict(memory=name, written=CHUNK)) for name in WRITTEN}
+LANGUAGE = dict(name="language_model", hidden_size=WIDTH, **LAYERS)
+ENCODED = dict(name="transformer", hidden_size=WIDTH, encoder=dict(name="transformer", **LAYERS), decoder=LAYERS)
+CASES = {name: dict(**LANGUAGE, attention=dict(name=name, **CHUNK)) for name in WRITTEN}
 CASES |= {
     "convolution, gate, two layers": dict(
-        name="language_model",
-        **STACK | dict(num_layers=2),
-        attention=dict(memory="gated_delta", gate=True, written=CHUNK | dict(convolution=4)),
+        **LANGUAGE | dict(num_layers=2), attention=dict(name="gated_delta", gate=True, convolution=4, **CHUNK)
     ),
-    "transformer, linear in all places": dict(**ENCODED, attention=dict(memory="linear", written=CHUNK)),
+    "transformer, linear in all places": dict(**ENCODED, attention=dict(name="linear", **CHUNK)),
     "transformer, mesa decoder, ridge to the source": dict(
         **ENCODED,
-        attention=dict(score="dot", written=CHUNK | dict(steps=4)),
-        decoder_attention=dict(memory="mesa"),
-        source_attention=dict(memory="ridge"),
+        attention=dict(score="dot"),
+        decoder__attention=dict(name="mesa", steps=4, **CHUNK),
+        decoder__source_attention=dict(name="ridge", steps=4, **CHUNK),
     ),
 }
 
@@ -72,7 +72,7 @@ def test_decoding_with_a_memory_of_fixed_size_is_teacher_forcing(name):
     np.testing.assert_allclose(steps[REAL], expected[REAL], atol=2e-5)
     np.testing.assert_allclose(later[:, :4], expected[:, :4], atol=1e-5)
     assert np.abs(later[1, 4:6] - expected[1, 4:6]).max() > 1e-3
-    width = STACK["hidden_size"] // STACK["num_heads"]
+    width = WIDTH // HEADS
     for cache in caches:  # a state, or the last inputs of a convolution: nothing has an axis of positions
         assert cache.shape[2:] in ((width, width), (width, width + 1), (24,))
     assert sum(cache[..., 0].size for cache in caches if cache.shape[-1] == 24) == (2 * 4 * 3 if "conv" in name else 0)
@@ -95,17 +95,17 @@ def test_a_model_has_maps_as_of_other_attention(name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(**ENCODED, attention=dict(memory="delta")), "needs causal keys.* expected keys, linear, ridge there"),
-        (dict(**ENCODED, source_attention=dict(memory="gated_linear")), "gated_linear needs causal keys"),
-        (dict(name="language_model", **STACK, positions="rotary", attention=dict(memory="mesa")), "positions rotary"),
-        (dict(name="language_model", **STACK, num_kv_heads=1, attention=dict(memory="mesa")), "num_kv_heads is 1"),
+        (dict(**ENCODED, attention=dict(name="delta")), "needs causal keys.* expected map, linear, ridge there"),
+        (dict(**ENCODED, decoder__source_attention="gated_linear"), "gated_linear needs causal keys"),
+        (dict(**LANGUAGE, positions="rotary", attention=dict(name="mesa")), "positions rotary"),
+        (dict(**LANGUAGE, num_kv_heads=1, attention=dict(name="mesa")), "num_kv_heads is 1"),
         (
-            dict(name="language_model", **STACK, attention=dict(memory="linear", written=dict(feature_map="identity"))),
+            dict(**LANGUAGE, attention=dict(name="linear", feature_map="identity")),
             "cannot be normalized by the sum of its weights; take feature_map elu_plus_one or relu",
         ),
         (
-            dict(name="language_model", **STACK, attention=dict(memory="linear", written=dict(chunk_size=0))),
-            "model.attention.written.chunk_size is 0; expected at least 1",
+            dict(**LANGUAGE, attention=dict(name="linear", chunk_size=0)),
+            "model.attention.chunk_size is 0; expected at least 1",
         ),
     ],
 )
@@ -193,8 +193,7 @@ def test_the_module_refuses_what_the_options_refuse():
 
 def test_other_features_reach_the_model():
     """Without the division by the sum, any feature map will do."""
-    written = dict(feature_map="identity", normalized=False)
-    model = build(**CASES["linear"] | dict(attention=dict(memory="linear", written=written)))
+    model = build(**LANGUAGE, attention=dict(name="linear", feature_map="identity", normalized=False))
     heads = model.module.stack.make_layer().make_attention()
     assert not heads.normalized and not heads.feature_map.non_negative
 

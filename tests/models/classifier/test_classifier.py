@@ -14,15 +14,20 @@ from attn_jax.evaluation.decode import greedy
 
 LENGTHS = [(7, 2), (4, 2), (1, 2), (0, 0)]  # source; the class and eos; the last row is padding
 BATCH = jax.tree.map(jnp.asarray, sentences(LENGTHS, 8, 3))
-SMALL = dict(name="classifier", hidden_size=6, readout_size=5, num_layers=1, num_heads=2, feed_forward_size=7)
+SMALL = dict(name="classifier", hidden_size=6, readout_size=5)
+HEADS = dict(encoder="transformer", encoder__num_heads=2, encoder__feed_forward_size=7)
 CASES = {
     "recurrent, structured": dict(
-        encoder="rnn", pooling="structured", num_queries=3, penalty=0.5, attention=dict(score="tanh_key")
+        encoder="lstm",
+        pooling="structured",
+        pooling__num_queries=3,
+        pooling__penalty=0.5,
+        attention=dict(score="tanh_key"),
     ),
     "convolutions": dict(encoder="conv"),
-    "self-attention": dict(encoder="transformer", attention=dict(score="scaled_dot")),
+    "self-attention": dict(HEADS, attention=dict(score="scaled_dot")),
     "self-attention, structured sparsemax": dict(
-        encoder="transformer", pooling="structured", num_queries=2, attention=dict(score="dot", normalize="sparsemax")
+        HEADS, pooling="structured", pooling__num_queries=2, attention=dict(score="dot", normalize="sparsemax")
     ),
 }
 
@@ -117,7 +122,7 @@ def test_structured_pooling_is_its_formula():
     overlap = np.einsum("bqs,bks->bqk", weights, weights) - np.eye(3)
     np.testing.assert_allclose(penalty, np.square(overlap).sum((1, 2)), rtol=1e-5)
     assert np.all(np.abs(result["train"][1]["pooling"]["queries"]) > 0)
-    assert params["pooling"]["queries"].shape == (3, 3)  # SMALL_ATTENTION has 3 features
+    assert params["pooling"]["queries"].shape == (3, 3)  # the score of a small model has 3 features
 
 
 @pytest.mark.slow
@@ -131,7 +136,7 @@ def test_only_a_pooling_with_a_penalty_says_so():
 def test_the_penalty_moves_the_queries_and_nothing_else_would_not():
     gradients = []
     for penalty in (0.0, 0.5):
-        model = build(**SMALL | CASES["recurrent, structured"] | dict(penalty=penalty))
+        model = build(**SMALL | CASES["recurrent, structured"] | dict(pooling__penalty=penalty))
         params = random_params(model, BATCH)
         value = compiled(jax.value_and_grad(lambda p, m=model: m.loss_fn(p, BATCH, jax.random.key(0))[0]))(params)
         gradients.append(value)
@@ -150,4 +155,4 @@ def test_the_penalty_moves_the_queries_and_nothing_else_would_not():
 )
 def test_errors(options, message):
     with pytest.raises(UserError, match=message):
-        build(**SMALL | dict(encoder="rnn") | options)
+        build(**SMALL | options)

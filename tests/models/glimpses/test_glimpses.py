@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arrays import compiled, fill, params_of
+from tiny_run import fitted
 
 from attn_jax.attention.hard.baselines import LearnedBaseline
-from attn_jax.cli.options import change, default_config, resolve
+from attn_jax.cli.options import default_config, resolve
 from attn_jax.errors import UserError
 from attn_jax.layers.glimpses import PlaceGrid, corner, crop, looked_at
 from attn_jax.models.glimpses.objective import PathObjective
@@ -28,15 +29,15 @@ SMALL = {
     "model.num_scales": 2,
     "model.places": "grid",
     "model.grid": (2, 2),
-    "model.baseline_features": 4,
+    "model.objective.baseline.features": 4,
     "decode.max_length": 4,
 }
 COSTS = ("wrong", "likelihood")
 
 
 def build(sizes=SIZES, **changes):
-    values = SMALL | {f"model.{key}": value for key, value in changes.items()}
-    return resolve(change(default_config("scenes", "glimpses"), values)).build_model(sizes)
+    changes = {f"model.{key.replace('__', '.')}": value for key, value in changes.items()}
+    return resolve(fitted(default_config("scenes", "glimpses"), SMALL, changes)).build_model(sizes)
 
 
 def batch_of(seed=0, count=2):
@@ -93,7 +94,7 @@ def test_looks_are_counted_where_the_pixels_of_the_crop_are():
 
 
 def exact_gradient(cost, entropy_bonus=0.0):
-    model = build(read="enumeration", cost=cost, entropy_bonus=entropy_bonus)
+    model = build(objective="enumeration", cost=cost, places="grid", places__entropy_bonus=entropy_bonus)
     params = {name: value for name, value in PARAMS.items() if name != "baseline"}
     return compiled(jax.grad(lambda p: model.loss_fn(p, BATCH, jax.random.key(0))[0]))(params)
 
@@ -101,7 +102,8 @@ def exact_gradient(cost, entropy_bonus=0.0):
 @functools.cache
 def sampled_gradient(cost, baseline, num_samples, entropy_bonus=0.0):
     """params -> sum over all samples of their probability times the gradient of their surrogate."""
-    model = build(cost=cost, baseline=baseline, num_samples=num_samples, entropy_bonus=entropy_bonus)
+    objective = dict(objective__baseline=baseline, objective__num_samples=num_samples)
+    model = build(cost=cost, **objective, places="grid", places__entropy_bonus=entropy_bonus)
     paths = list(itertools.product(range(4), repeat=2))
     samples = jnp.array(list(itertools.product(paths, repeat=num_samples)))  # [w, n, t]
 
@@ -134,7 +136,7 @@ def test_the_mean_of_the_sampled_gradients_is_the_exact_one(cost, baseline, num_
 @pytest.mark.slow
 def test_the_exact_gradient_of_the_likelihood_is_that_of_the_expected_loss():
     """By automatic differentiation of sum_x p(x) f(x), with the paths written out."""
-    model = build(read="enumeration", cost="likelihood")
+    model = build(objective="enumeration", cost="likelihood")
     params = {name: value for name, value in PARAMS.items() if name != "baseline"}
 
     def expected(params):
@@ -317,12 +319,21 @@ PARAMS_OF_ONE = fill(jax.eval_shape(build(num_scales=1, num_glimpses=1).init, ja
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"read": "enumeration", "places": "gaussian"}, "enumeration needs a number of places: model.places grid"),
-        ({"read": "enumeration", "grid": (6, 6), "num_glimpses": 4}, "4 glimpses at 36 places have 1,679,616 paths"),
-        ({"baseline": "leave_one_out"}, "leave_one_out needs model.num_samples of at least 2, got 1"),
+        ({"objective": "enumeration", "places": "gaussian"}, "enumeration needs a number of places: model.places grid"),
+        (
+            {"objective": "enumeration", "grid": (6, 6), "num_glimpses": 4},
+            "4 glimpses at 36 places have 1,679,616 paths",
+        ),
+        (
+            {"objective__baseline": "leave_one_out"},
+            "leave_one_out needs model.objective.num_samples of at least 2, got 1",
+        ),
         ({"grid": (3,)}, r"model.grid \(3,\): expected the numbers of rows and columns"),
         ({"glimpse_size": 9}, "model.glimpse_size 9 is larger than the image, 12 x 8 pixels; expected at most 8"),
-        ({"places": "gaussian", "entropy_bonus": 0.1}, "the entropy of model.places gaussian is that of its sigma"),
+        (
+            {"places": "gaussian", "places__entropy_bonus": 0.1},
+            "model.places.entropy_bonus; it is an option of model.places grid",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(changes, message):
@@ -331,5 +342,6 @@ def test_what_does_not_fit_is_one_line(changes, message):
 
 
 def test_texts_have_no_glimpses():
-    with pytest.raises(UserError, match=r"model.name glimpses reads images alone, and task.name dates has none"):
+    message = r"model.name glimpses reads pictures, and task.name dates has text; expected task.name .*scenes"
+    with pytest.raises(UserError, match=message):
         default_config("dates", "glimpses")

@@ -26,7 +26,7 @@ def module_of(name, **options):
 
 
 def test_gates_are_what_the_config_says():
-    gates = {"attention.score": "gate_network", "attention.features": 7, "hidden_size": 6, "num_hops": 2}
+    gates = {"attention.score": "gate_network", "attention.score.features": 7, "hidden_size": 6, "num_hops": 2}
     for name, all_terms, update in (("dmn", True, GRUUpdate), ("dmn_plus", False, ReLUUpdate)):
         module = module_of(name, **gates)
         assert (
@@ -38,6 +38,7 @@ def test_gates_are_what_the_config_says():
     module = module_of("dmn", **gates | {"attention.normalize": "logistic", "episode": "soft"})
     assert module.attention.normalize == LOGISTIC and module.gate_loss is sigmoid_cross_entropy
     assert isinstance(module.episode, SoftEpisode)
+    del gates["attention.score.features"]
     module = module_of("dmn", **gates | {"attention.score": "general", "attention.normalize": "sparsemax"})
     assert (
         module.attention.score == General(query_features=12) and module.attention.normalize == NORMALIZERS["sparsemax"]
@@ -45,7 +46,7 @@ def test_gates_are_what_the_config_says():
 
 
 def test_a_kernel_has_the_width_of_the_config():
-    options = {"attention.score": "gaussian", "attention.width": (0.5,), "tying": "layerwise"}
+    options = {"attention.score": "gaussian", "attention.score.width": (0.5,), "tying": "layerwise"}
     module = module_of("memn2n", **options)
     assert module.attention.score.width == (0.5,) and not module.adjacent
     assert module_of("memnn", dropout=0.25).dropout == 0.25
@@ -54,7 +55,7 @@ def test_a_kernel_has_the_width_of_the_config():
 def test_the_other_networks_read_with_the_attention_of_the_config():
     entnet = module_of("entnet", hidden_size=6, **{"attention.score": "scaled_dot", "num_slots": 3})
     assert entnet.read.score == ScaledDot() and entnet.write.normalize == LOGISTIC and entnet.num_slots == 3
-    steps = {"num_hops": 5, "halting": True, "threshold": 0.7, "ponder_weight": 0.2}
+    steps = {"num_hops": 5, "halting": "adaptive", "halting.threshold": 0.7, "halting.ponder_weight": 0.2}
     steps |= {"attention.normalize": "learned_entmax"}
     universal = module_of("universal", hidden_size=6, num_heads=3, norm="post", **steps)
     stack, heads = universal.stack, universal.stack.layer.make_attention()
@@ -78,9 +79,9 @@ def test_the_other_networks_read_with_the_attention_of_the_config():
         ("memn2n", {"attention.score": "triangular"}, "it needs model.attention.normalize kernel_sum"),
         ("entnet", {"attention.normalize": "monotonic"}, "unknown model.attention.normalize 'monotonic'"),
         ("dmn", {"attention.dropout": 0.5}, "attention.dropout changes a context, and model.episode gru reads the"),
-        ("dmn_plus", {"attention.gate": True}, "attention.gate changes a context"),
-        ("dmn", {"gate_weight": 1.0, "attention.difference": True}, "attention.difference has two"),
-        ("dmn", {"gate_weight": 1.0, "attention.iterations": 2}, "attention.iterations 2 asks several"),
+        ("dmn_plus", {"attention.wrappers": ("gate",)}, "attention.wrappers gate changes a context"),
+        ("dmn", {"gate_weight": 1.0, "attention.wrappers": ("difference",)}, "attention.wrappers difference has two"),
+        ("dmn", {"gate_weight": 1.0, "attention.wrappers": ("hopfield",)}, "attention.wrappers hopfield asks several"),
         ("dmn", {"gate_steps": 3}, "only the gates are trained; it needs a model.gate_weight"),
     ],
 )
@@ -90,20 +91,32 @@ def test_a_wrong_option_is_told(name, options, message):
 
 
 def test_a_score_that_cannot_compare_a_question_and_a_memory_with_a_fact_is_told():
-    message = "model.attention.score dot: the Dot score needs queries and keys of one width, got 8 and 4"
+    message = "model.attention.score: the Dot score needs queries and keys of one width, got 8 and 4"
     with pytest.raises(UserError, match=message):
         module_of("dmn_plus", hidden_size=4, **{"attention.score": "dot"})
 
 
 def test_networks_for_stories_need_stories():
-    options = resolve(base.get_config(task="dates", model="entnet"))
-    with pytest.raises(UserError, match="answers questions about stories"):
-        options.build_model()
+    message = r"model\.name entnet reads stories, and task\.name dates has text; expected task\.name babi"
+    with pytest.raises(UserError, match=message):
+        base.get_config(task="dates", model="entnet")
+
+
+@pytest.mark.parametrize("name", ["dmn", "dmn_plus", "entnet", "universal"])
+def test_weights_are_dropped_at_the_rate_of_the_config(name):
+    options = {"hidden_size": 6, "num_heads": 3} if name == "universal" else {"hidden_size": 6}
+    options |= {"episode": "soft"} if name.startswith("dmn") else {}
+    module = module_of(name, **options, **{"attention.dropout": 0.25})
+    attention = {
+        "entnet": lambda: module.read,
+        "universal": lambda: module.stack.layer.make_attention().attention,
+    }.get(name, lambda: module.attention)()
+    assert attention.read.rate == 0.25
 
 
 @pytest.mark.parametrize(
-    "key", ["model.dropout", "model.attention.window", "model.attention.read", "model.num_kv_heads"]
+    "key", ["model.dropout", "model.attention.dropout", "model.attention.read", "model.num_kv_heads"]
 )
 def test_an_option_that_a_network_does_not_have_is_no_key(key):
-    with pytest.raises(KeyError):
+    with pytest.raises(UserError, match=f"unknown config key {key};"):
         change(base.get_config(task="babi", model="memn2n"), {key: 1})

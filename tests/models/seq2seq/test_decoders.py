@@ -13,56 +13,86 @@ import pytest
 from arrays import compiled
 from tiny_seq2seq import BOS, TARGET_VOCAB, build, random_params, sentences
 
-ONE_WAY = dict(bidirectional=False)
+
+def recurrent(cell, **options):
+    """Options of an encoder and a decoder of one cell."""
+    return {"encoder": cell, "decoder__cell": cell} | options
+
+
+ONE_WAY = dict(encoder__bidirectional=False)
 CASES = {
-    "sutskever": dict(decoder="none", cell="lstm", num_layers=2, bridge="copy", **ONE_WAY),
-    "cho": dict(decoder="none", cell="gru", feed_summary=True, **ONE_WAY),
-    "bahdanau": dict(decoder="bahdanau", cell="gru", attention=dict(score="additive")),
-    "luong": dict(decoder="luong", cell="rnn", num_layers=2, attention=dict(score="general"), **ONE_WAY),
-    "luong without input feeding, local-m": dict(
-        decoder="luong", cell="lstm", input_feeding=False, attention=dict(score="concat", window="local_m"), **ONE_WAY
+    "sutskever": recurrent(
+        "lstm",
+        decoder="none",
+        encoder__num_layers=2,
+        decoder__num_layers=2,
+        decoder__bridge="copy",
+        **ONE_WAY,
     ),
-    "luong with its own past": dict(
+    "cho": recurrent("gru", decoder="none", decoder__summary="every_step", decoder__summary__readout_size=4, **ONE_WAY),
+    "bahdanau": recurrent("gru", decoder="bahdanau", attention=dict(score="additive")),
+    "luong": recurrent(
+        "rnn",
         decoder="luong",
-        cell="gru",
-        input_feeding=False,
-        self_attention=True,
+        encoder__num_layers=2,
+        decoder__num_layers=2,
+        attention=dict(score="general"),
+        **ONE_WAY,
+    ),
+    "luong without input feeding, local-m": recurrent(
+        "lstm",
+        decoder="luong",
+        decoder__input_feeding=False,
+        attention=dict(score="concat", wrappers=("local_m",)),
+        **ONE_WAY,
+    ),
+    "luong with its own past": recurrent(
+        "gru",
+        decoder="luong",
+        decoder__input_feeding=False,
+        decoder__extras=("self_attention",),
         attention=dict(score="general"),
         **ONE_WAY,
     ),
     "luong after convolutions": dict(
-        decoder="luong", cell="lstm", input_feeding=False, encoder="conv", attention=dict(score="general")
+        decoder="luong", decoder__input_feeding=False, encoder="conv", attention=dict(score="general")
     ),
     "bahdanau after self-attention": dict(
         decoder="bahdanau",
-        cell="lstm",
         encoder="transformer",
         embedding_size=6,
-        num_heads=2,
-        feed_forward_size=5,
+        encoder__num_heads=2,
+        encoder__feed_forward_size=5,
         attention=dict(score="scaled_dot"),
     ),
-    "luong, local-p": dict(
+    "luong, local-p": recurrent(
+        "peephole_lstm",
         decoder="luong",
-        cell="peephole_lstm",
-        bridge="zeros",
-        attention=dict(score="location", window="local_p"),
+        decoder__bridge="zeros",
+        attention=dict(score="location", wrappers=("local_p",)),
         **ONE_WAY,
     ),
 }
+HEADS = dict(num_heads=2, feed_forward_size=5)
 CASES |= {
-    f"transformer, {norm} norm": dict(
+    "transformer, pre norm": dict(
         decoder="transformer",
-        encoder="transformer" if norm == "pre" else "rnn",
+        encoder="transformer",
         embedding_size=6,
-        num_heads=2,
-        num_layers=layers,
-        feed_forward_size=5,
-        norm=norm,
-        positions=positions,
-        attention=dict(score="scaled_dot", gate=norm == "post"),
-    )
-    for norm, layers, positions in (("pre", 2, "relative"), ("post", 1, "sinusoidal"))
+        **{
+            f"{part}__{key}": value
+            for part in ("encoder", "decoder")
+            for key, value in dict(HEADS, num_layers=2, norm="pre", positions="relative").items()
+        },
+        attention=dict(score="scaled_dot"),
+    ),
+    "transformer, post norm": dict(
+        decoder="transformer",
+        encoder="lstm",
+        embedding_size=6,
+        **{f"decoder__{key}": value for key, value in dict(HEADS, norm="post", positions="sinusoidal").items()},
+        attention=dict(score="scaled_dot", wrappers=("gate",)),
+    ),
 }
 LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding
 BATCH, SOURCE, TARGET = len(LENGTHS), 8, 7
@@ -158,7 +188,7 @@ def test_weights_are_distributions_over_the_source(name):
     sums = weights.sum(-1)
     if CASES[name]["decoder"] == "none":
         np.testing.assert_array_equal(weights, 0)
-    elif "window" in CASES[name]["attention"]:
+    elif {"local_m", "local_p"} & set(CASES[name]["attention"].get("wrappers", ())):
         assert np.all(sums <= 1 + 1e-5) and np.all(sums[:-1, 0] > 0)
     else:
         np.testing.assert_allclose(sums[:-1], 1, rtol=1e-5)
@@ -259,12 +289,12 @@ def test_bfloat16_is_near_float32(name):
 def test_a_constant_score_reads_the_mean_of_all_states(decoder):
     lengths = [(5, 4), (2, 3), (1, 1)]
     batch = sentences(lengths, 7, 5)
-    model = build(decoder=decoder, cell="gru", attention=dict(score="constant"))
+    model = build(**recurrent("gru", decoder=decoder), attention=dict(score="constant"))
     params = random_params(model, batch)
     weights = np.asarray(compiled(model.attention_weights)(params, batch))
     for row, (source_length, _) in enumerate(lengths):
         np.testing.assert_allclose(weights[row, :, :source_length], 1 / source_length, rtol=1e-6)
         assert not weights[row, :, source_length:].any()
-    general = build(decoder=decoder, cell="gru", attention=dict(score="general"))
+    general = build(**recurrent("gru", decoder=decoder), attention=dict(score="general"))
     extra = jax.tree.leaves(random_params(general, batch))
     assert len(extra) == len(jax.tree.leaves(params)) + 1  # its matrix; nothing of the constant score is learned

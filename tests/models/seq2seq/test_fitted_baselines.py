@@ -27,8 +27,8 @@ NUM_KEYS, NUM_STEPS, FIT_STEPS = 2, 2, 300
 BATCH = jax.tree.map(jnp.asarray, sentences([(NUM_KEYS, NUM_STEPS)], NUM_KEYS, NUM_STEPS, seed=1))
 DECODERS = {
     "bahdanau": dict(decoder="bahdanau"),
-    "luong": dict(decoder="luong", input_feeding=False),
-    "luong, input feeding": dict(decoder="luong", input_feeding=True),
+    "luong": dict(decoder="luong", decoder__input_feeding=False),
+    "luong, input feeding": dict(decoder="luong", decoder__input_feeding=True),
 }
 FED_BACK = ("running_mean", "learned", "leave_one_out")
 LOCAL = (*FED_BACK, "soft", "per_coordinate", "critic")
@@ -102,8 +102,15 @@ def over_keys(module, params, count):
 def gradients(decoder, feed, baseline):
     """(mean gradient of all but a fitted baseline, largest gradient left in the baseline itself)."""
     count = 2 if baseline == "leave_one_out" else 1
-    attention = dict(read="reinforce", feed=feed, num_samples=count, baseline=baseline, features=8)
-    model = build(cell="gru", bidirectional=False, objective="hard", attention=attention, **DECODERS[decoder])
+    objective = dict(
+        objective={"read": "trajectory", "mean": "hard"}[feed],
+        objective__reading__num_samples=count,
+        objective__baseline=baseline,
+    )
+    if baseline in ("learned", "critic"):
+        objective["objective__baseline__features"] = 8
+    gru = dict(encoder="gru", encoder__bidirectional=False, decoder__cell="gru")
+    model = build(**gru, **objective, **DECODERS[decoder])
     shapes = jax.eval_shape(model.init, jax.random.key(0), BATCH)
     baselines = {"objective": fill(shapes.pop("objective", {}), seed=3)}
     params = fill(shapes, seed=2, scale=0.7) | baselines

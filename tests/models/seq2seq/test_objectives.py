@@ -8,15 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arrays import compiled
+from tiny_model import optimizer
 from tiny_seq2seq import BOS, build, random_params, sentences
 
 from attn_jax.attention.hard.readings import READINGS, Reading, log_of
 from attn_jax.attention.hard.samplers import choose
 from attn_jax.attention.reads import Read
-from attn_jax.cli.runs import check_num_samples
+from attn_jax.cli.checks import check_num_samples
+from attn_jax.cli.options import change, resolve
 from attn_jax.errors import UserError
 from attn_jax.models.seq2seq.objectives import HardObjective, MarginalObjective, mixture
-from attn_jax.training.optimizers import RUNNING_RATE, make_optimizer
+from attn_jax.training.optimizers import RUNNING_RATE
 from configs.base import get_config
 
 LENGTHS = [(4, 3), (2, 2), (0, 0)]  # source, target; the last row is padding
@@ -24,32 +26,35 @@ BATCH = jax.tree.map(jnp.asarray, sentences(LENGTHS, 4, 3))
 REAL = np.asarray(BATCH["target_out"] != 0)
 TARGETS = np.asarray(BATCH["target_out"])
 ALONE = {name: BATCH[name][1:2, :2] for name in BATCH}
-LUONG = dict(decoder="luong", cell="gru", bidirectional=False, input_feeding=False)
-BAHDANAU = dict(decoder="bahdanau", cell="gru", bidirectional=False)
-DOT = dict(score="scaled_dot")
-TRANSFORMER = dict(decoder="transformer", encoder="transformer", embedding_size=8, hidden_size=8, num_heads=2)
-TRANSFORMER |= dict(feed_forward_size=5, num_layers=2, positions="rotary", num_kv_heads=1)
+GRU = dict(encoder="gru", encoder__bidirectional=False, decoder__cell="gru")
+LUONG = dict(GRU, decoder="luong", decoder__input_feeding=False)
+BAHDANAU = dict(GRU, decoder="bahdanau")
+LAYERS = dict(num_heads=2, feed_forward_size=5, num_layers=2, positions="rotary", num_kv_heads=1)
+TRANSFORMER = dict(decoder="transformer", encoder="transformer", embedding_size=8, hidden_size=8)
+TRANSFORMER |= {f"{part}__{key}": value for part in ("encoder", "decoder") for key, value in LAYERS.items()}
+TRANSFORMER |= dict(attention=dict(score="scaled_dot"))
+ENUMERATED = dict(objective__reading="enumeration")
+ELBO = dict(objective="elbo", objective__inference_size=4, objective__cell="gru")
+CHAINS = {
+    "monotonic": dict(objective="markov"),
+    "first_order": dict(objective="markov", objective__monotonic=False, objective__jump_size=1),
+    "monotonic_first_order": dict(objective="markov", objective__jump_size=1),
+}
 CASES = {
     "soft": dict(LUONG),
-    "top": dict(LUONG, attention=dict(read="top", num_samples=2)),
+    "top": dict(LUONG, objective="top", objective__num_samples=2),
     "expected monotonic": dict(BAHDANAU, attention=dict(normalize="monotonic")),
-    "marginal": dict(BAHDANAU, objective="marginal", attention=dict(read="enumeration")),
-    "k-max": dict(LUONG, objective="marginal", attention=dict(read="enumeration", k_max=2)),
-    "elbo": dict(LUONG, objective="elbo", inference_size=4, attention=dict(read="enumeration")),
-    "hard": dict(LUONG, objective="hard", attention=dict(read="enumeration")),
-    "fed back": dict(BAHDANAU, objective="hard", attention=dict(read="reinforce", feed="read", num_samples=2)),
-    **{
-        name: dict(LUONG, objective="marginal", attention=dict(read="enumeration", transition=name, jump_size=1))
-        for name in ("monotonic", "first_order", "monotonic_first_order")
-    },
-    "transformer, marginal": dict(TRANSFORMER, objective="marginal", attention=DOT | dict(read="enumeration")),
-    "transformer, hard": dict(TRANSFORMER, objective="hard", attention=DOT | dict(read="reinforce", num_samples=2)),
-    "transformer, elbo": dict(
-        TRANSFORMER, objective="elbo", inference_size=4, attention=DOT | dict(read="enumeration")
-    ),
-    "transformer, monotonic": dict(
-        TRANSFORMER, objective="marginal", attention=DOT | dict(read="enumeration", transition="monotonic")
-    ),
+    "marginal": dict(BAHDANAU, objective="marginal"),
+    "k-max": dict(LUONG, objective="marginal", objective__k_max=2),
+    "elbo": dict(LUONG, **ELBO, **ENUMERATED),
+    "hard": dict(LUONG, objective="hard", **ENUMERATED),
+    "fed back": dict(BAHDANAU, objective="trajectory", objective__reading__num_samples=2),
+    **{name: LUONG | chain for name, chain in CHAINS.items()},
+    "own past, marginal": dict(LUONG, objective="marginal", decoder__extras=("self_attention",)),
+    "transformer, marginal": dict(TRANSFORMER, objective="marginal"),
+    "transformer, hard": dict(TRANSFORMER, objective="hard", objective__reading__num_samples=2),
+    "transformer, elbo": dict(TRANSFORMER, **ELBO | dict(objective__cell="lstm"), **ENUMERATED),
+    "transformer, monotonic": dict(TRANSFORMER, **CHAINS["monotonic"]),
 }
 
 
@@ -119,14 +124,8 @@ def test_training_is_finite_with_padding_and_reaches_every_parameter(name):
 @pytest.mark.parametrize(
     ("options", "own"),
     [
-        (
-            dict(objective="hard", attention=dict(read="reinforce", baseline="learned")),
-            {"baseline": {"inner", "outer"}},
-        ),
-        (
-            dict(objective="hard", attention=dict(read="reinforce", feed="read", baseline="running_mean")),
-            {"baseline": {"running_mean"}},
-        ),
+        (dict(objective="hard", objective__baseline="learned"), {"baseline": {"inner", "outer"}}),
+        (dict(objective="trajectory", objective__baseline="running_mean"), {"baseline": {"running_mean"}}),
         (CASES["elbo"], {"inference": {"rnn", "score"}}),
         (CASES["first_order"], {"jumps": {"kernel", "bias"}}),
         (CASES["soft"], None),
@@ -138,7 +137,7 @@ def test_parameters_of_an_objective(options, own):
 
 
 def test_an_objective_keeps_the_key_of_its_parameters_in_a_copy_of_the_model():
-    model = build(**LUONG, objective="hard", attention=dict(read="reinforce", baseline="learned"))
+    model = build(**LUONG, objective="hard", objective__baseline="learned")
     copy = model.module.clone(objective=model.module.objective.clone(reading=READINGS["stratified"]))
     assert "objective" in jax.eval_shape(type(model)(copy).init, jax.random.key(0), BATCH)
 
@@ -147,7 +146,7 @@ def test_an_objective_keeps_the_key_of_its_parameters_in_a_copy_of_the_model():
 def test_likelihoods_are_in_the_order_of_jensen():
     """With the same parameters: marginal <= hard, marginal <= elbo, and training without dropout is evaluation."""
     nll = {name: measured(name)[-1][0][1]["nll"].total for name in ("hard", "elbo", "k-max")}
-    marginal = build(**CASES["k-max"] | dict(attention=dict(read="enumeration")))
+    marginal = build(**LUONG, objective="marginal")
     exact = sum(np.asarray(marginal._apply(built("hard")[1], BATCH, "evaluate")[0])[REAL])
     np.testing.assert_allclose(nll["k-max"], exact, rtol=1e-5)
     assert nll["hard"] > exact + 1e-3
@@ -161,11 +160,11 @@ def test_likelihoods_are_in_the_order_of_jensen():
 
 @pytest.mark.slow
 def test_k_max_of_all_keys_is_the_marginal():
-    whole, some = (build(**LUONG, objective="marginal", attention=dict(read="enumeration", k_max=k)) for k in (4, 2))
+    whole, some = (build(**LUONG, objective="marginal", objective__k_max=k) for k in (4, 2))
     params = params_for(whole, BATCH)
     exact, four, two = (
         np.asarray(model._apply(params, BATCH, "evaluate")[0])
-        for model in (build(**LUONG, objective="marginal", attention=dict(read="enumeration")), whole, some)
+        for model in (build(**LUONG, objective="marginal"), whole, some)
     )
     np.testing.assert_allclose(exact[REAL], four[REAL], rtol=1e-5)
     assert not np.allclose(exact[0], two[0], rtol=1e-3)
@@ -178,8 +177,7 @@ TRAINED = ("none", "running_mean", "learned", "soft", "per_coordinate", "critic"
 
 @functools.cache
 def gradient_of_enumeration(objective):
-    extra = dict(inference_size=4) if objective == "elbo" else {}
-    model = build(**LUONG, objective=objective, **extra, attention=dict(read="enumeration"))
+    model = build(**LUONG, **ELBO if objective == "elbo" else dict(objective=objective), **ENUMERATED)
     params = params_for(model, BATCH)
     return params, compiled(jax.value_and_grad(lambda p: model.loss_fn(p, BATCH, jax.random.key(0))[0]))(params)
 
@@ -194,9 +192,11 @@ def gradient_of_enumeration(objective):
 def test_as_many_evaluations_as_keys_are_the_enumeration(objective, read, baseline):
     """Loss and gradients, with every baseline; whose own parameters get a gradient of their own and nothing else."""
     params, (loss, expected) = gradient_of_enumeration(objective)
-    extra = dict(inference_size=4) if objective == "elbo" else {}
-    attention = dict(read=read, baseline=baseline, num_samples=4, features=3)
-    model = build(**LUONG, objective=objective, **extra, attention=attention)
+    options = ELBO if objective == "elbo" else dict(objective=objective)
+    options = options | dict(objective__reading=read, objective__reading__num_samples=4)
+    if baseline != "none" or len(READINGS[read].baselines) > 1:
+        options["objective__baseline"] = baseline
+    model = build(**LUONG, **options)
     shapes = jax.eval_shape(model.init, jax.random.key(0), BATCH)
     own = shapes.get("objective", {}).get("baseline", {})
     filled = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 0.3), own)
@@ -230,8 +230,8 @@ def fixed(model, key):
 @pytest.mark.parametrize("baseline", ["none", "learned", "leave_one_out"])
 def test_trajectories_estimate_the_gradient_of_all_trajectories(baseline):
     """Sampled contexts fed back into the state: two steps over two keys, so four trajectories."""
-    options = dict(read="reinforce", feed="read", num_samples=50, baseline=baseline, features=3)
-    model = build(**BAHDANAU, objective="hard", attention=options)
+    options = dict(objective__reading__num_samples=50, objective__baseline=baseline)
+    model = build(**BAHDANAU, objective="trajectory", **options)
     batch = jax.tree.map(jnp.asarray, sentences([(2, 2)], 2, 2, seed=1))
     params = params_for(model, batch)
     modules = [fixed(model, key) for key in range(2)]
@@ -269,22 +269,23 @@ def test_trajectories_estimate_the_gradient_of_all_trajectories(baseline):
 
 def test_running_means_move_at_their_own_rate_whatever_the_optimizer():
     """The learning rate and the clipping are for the other parameters, whose gradients alone are clipped."""
-    fields = get_config().optimizer.to_dict() | dict(name="sgd", clip_norm=1e-3, learning_rate=7.0)
-    tx = make_optimizer(**fields, num_steps=10)
-    params = {"a": jnp.zeros(2), "baseline": {"running_mean": jnp.zeros(())}}
+    tx = optimizer(num_steps=10, momentum=0.0, clip__norm=1e-3, learning_rate=7.0)
+    params = {"a": jnp.zeros(2), "baseline": {"running_mean": jnp.zeros(()), "b": jnp.zeros(2)}}
     state, mean = tx.init(params), 0.0
     for f in (3.0, 1.0, 5.0):  # far larger than what is clipped to
-        gradient = {"a": jnp.ones(2), "baseline": {"running_mean": params["baseline"]["running_mean"] - f}}
+        gradient = jax.tree.map(jnp.ones_like, params)
+        gradient["baseline"]["running_mean"] = params["baseline"]["running_mean"] - f
         updates, state = tx.update(gradient, state, params)
         params = jax.tree.map(jnp.add, params, updates)
         mean = (1 - RUNNING_RATE) * mean + RUNNING_RATE * f
         np.testing.assert_allclose(params["baseline"]["running_mean"], mean, rtol=1e-5)
-        np.testing.assert_allclose(updates["a"], -7.0 * 1e-3 / 2**0.5, rtol=1e-5)  # clipped as if it were alone
+        for update in (updates["a"], updates["baseline"]["b"]):  # each is clipped as if it were alone
+            np.testing.assert_allclose(update, -7.0 * 1e-3 / 2**0.5, rtol=1e-5)
 
 
 @pytest.mark.slow
 def test_the_bound_holds_where_attention_is_sparse():
-    model = build(**CASES["elbo"] | dict(attention=dict(read="enumeration", normalize="sparsemax")))
+    model = build(**CASES["elbo"], attention=dict(normalize="sparsemax"))
     params = params_for(model, BATCH)
     nll = compiled(lambda p: model.loss_fn(p, BATCH, jax.random.key(0))[1]["nll"].total)(params)
     exact, _, weights = model._apply(params, BATCH, "evaluate")
@@ -299,54 +300,98 @@ def test_a_mixture_of_nothing_is_a_distribution_and_of_one_is_that_one():
     np.testing.assert_allclose(np.exp(mixture(log_of(jnp.zeros(2)), log_probs)).sum(), 1, rtol=1e-6)
 
 
+HARD, MARGINAL, MARKOV = (dict(objective=name) for name in ("hard", "marginal", "markov"))
+
+
+def read_by(name, **options):
+    return {"objective__reading": name} | {f"objective__{key}": value for key, value in options.items()}
+
+
 @pytest.mark.parametrize(
     "model, attention, message",
     [
-        (dict(objective="elbo"), dict(read="enumeration"), "needs an inference network: set model.inference_size"),
-        (dict(objective="hard"), dict(read="expectation"), "cannot use model.attention.read expectation; it can use"),
-        (dict(objective="soft"), dict(read="reinforce"), "cannot use model.attention.read reinforce"),
-        (dict(objective="marginal"), dict(read="stratified"), "it can use enumeration, reinforce"),
-        (dict(objective="hard"), dict(read="stratified", baseline="leave_one_out"), "cannot use model.attention.base"),
-        (dict(objective="hard"), dict(read="reinforce", baseline="leave_one_out"), "num_samples of at least 2"),
-        (dict(objective="hard"), dict(read="gumbel_rao", baseline="learned"), "cannot use model.attention.baseline"),
-        (dict(objective="hard"), dict(read="rebar", baseline="per_coordinate"), "it can use none, running_mean"),
-        (dict(objective="marginal"), dict(read="reinforce", baseline="per_coordinate"), "per_coordinate"),
-        (dict(objective="hard"), dict(read="stratified", feed="read"), "feed read needs"),
-        (dict(objective="hard"), dict(read="reinforce", feed="read", baseline="soft"), "cannot use"),
-        (dict(objective="hard", decoder="none"), dict(read="enumeration"), "model.decoder is none"),
-        (dict(objective="hard"), dict(read="enumeration", transition="monotonic"), "it needs model.objective marg"),
+        (LUONG | ELBO | dict(objective__inference_size=5), {}, "model.objective.inference_size 5 is odd"),
+        (LUONG | HARD | read_by("expectation"), {}, "unknown model.objective.reading 'expectation'"),
         (
-            dict(objective="marginal", input_feeding=True),
-            dict(read="enumeration", transition="monotonic"),
-            "model.input_feeding False",
+            LUONG | dict(objective="soft") | read_by("reinforce"),
+            {},
+            "unknown config key model.objective.reading; it is an option of model.objective hard, trajectory, marginal",
         ),
-        (dict(objective="hard"), dict(read="reinforc"), "did you mean reinforce?"),
-        (dict(objective="hard"), dict(read="reinforce", window="local_p"), "sum to one"),
-        (dict(objective="marginal"), dict(read="enumeration", window="local_m"), "sum to one"),
+        (LUONG | MARGINAL | read_by("stratified"), {}, "'stratified'; known: enumeration, reinforce"),
+        (
+            LUONG | HARD | read_by("stratified", baseline="leave_one_out"),
+            {},
+            "model.objective.reading stratified cannot use model.objective.baseline leave_one_out",
+        ),
+        (LUONG | HARD | dict(objective__baseline="leave_one_out"), {}, "num_samples of at least 2"),
+        (
+            LUONG | HARD | read_by("gumbel_rao", baseline="learned"),
+            {},
+            "model.objective.baseline; it is for a reading whose gradient can have a baseline",
+        ),
+        (LUONG | HARD | read_by("rebar", baseline="per_coordinate"), {}, "it can use none, running_mean"),
+        (
+            LUONG | MARGINAL | read_by("reinforce", baseline="per_coordinate"),
+            {},
+            "cannot use model.objective.baseline per_coordinate here",
+        ),
+        (BAHDANAU | dict(objective="trajectory") | read_by("stratified"), {}, "model.objective.reading 'stratified'"),
+        (
+            BAHDANAU | dict(objective="trajectory", objective__baseline="soft"),
+            {},
+            "unknown model.objective.baseline 'soft'; known: learned, leave_one_out, none, running_mean",
+        ),
+        (GRU | HARD | dict(decoder="none"), {}, "it is for a model.decoder that attends to the source"),
+        (
+            LUONG | MARKOV | dict(objective__monotonic=False),
+            {},
+            "neither monotonic nor jump_size is no chain; expected one of them",
+        ),
+        (LUONG | MARKOV | dict(decoder__input_feeding=True), {}, "model.decoder.input_feeding False"),
+        (LUONG | HARD | read_by("reinforc"), {}, "did you mean reinforce?"),
+        (LUONG | HARD, dict(wrappers=("local_p",)), "sum to one, unlike those of Windowed (LocalP)"),
+        (LUONG | MARGINAL, dict(wrappers=("local_m",)), "sum to one, unlike those of Windowed (LocalM)"),
         *[
-            (dict(objective="marginal"), dict(read="enumeration", transition="monotonic") | wrong, "sums over all keys")
-            for wrong in (dict(normalize="sparsemax"), dict(window="local_m"), dict(feed="read"), dict(k_max=2))
+            (LUONG | MARKOV, wrong, "sums over all keys")
+            for wrong in (dict(normalize="sparsemax"), dict(wrappers=("local_m",)), dict(wrappers=("top_keys",)))
         ],
-        (dict(encoder="conv", bridge="copy", num_layers=2), {}, "bridge copy needs a last state of each of"),
-        (dict(encoder="none", bridge="copy"), {}, "needs model.embedding_size and model.hidden_size"),
-        (dict(objective="marginal"), dict(read="enumeration", normalize="linear"), "sum to one"),
-        (dict(objective="marginals"), {}, "did you mean marginal?"),
         (
-            dict(objective="hard"),
-            dict(read="enumeration", dropout=0.5),
-            "model.attention.dropout is of the mean context, which model.objective hard reads only with",
+            LUONG | MARKOV | dict(objective__k_max=2),
+            {},
+            "model.objective.k_max; it is an option of model.objective hard, marginal or elbo",
         ),
         (
-            dict(objective="marginal"),
-            dict(read="enumeration", transition="monotonic", dropout=0.5),
-            "it needs model.attention.dropout 0.0, got 0.5",
+            dict(encoder="conv", decoder__bridge="copy", decoder__num_layers=2),
+            {},
+            "bridge copy needs a last state of each of",
         ),
-        ({}, dict(score="boxcar", normalize="kernel_sum"), "score boxcar has no gradient; set model.attention.width"),
+        (
+            dict(encoder="none", decoder__bridge="copy"),
+            {},
+            "needs model.embedding_size and model.hidden_size",
+        ),
+        (
+            LUONG | MARGINAL,
+            dict(normalize="linear"),
+            "unlike those of linear inside of Map(linear); see model.attention.normalize",
+        ),
+        (LUONG | dict(objective="marginals"), {}, "did you mean marginal?"),
+        (
+            LUONG | HARD | ENUMERATED,
+            dict(dropout=0.5),
+            "model.attention.dropout is of the mean context, which this model.objective reads only with",
+        ),
+        (LUONG | MARKOV, dict(dropout=0.5), "model.attention.dropout is of the mean context"),
+        (
+            LUONG,
+            dict(score="boxcar", normalize="kernel_sum"),
+            "score boxcar has no gradient; set model.attention.score.width",
+        ),
     ],
 )
 def test_wrong_choices_are_told_in_one_line(model, attention, message):
     with pytest.raises(UserError) as error:
-        build(**LUONG | model, attention=attention)
+        build(**model, attention=attention)
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -354,14 +399,15 @@ def test_wrong_choices_are_told_in_one_line(model, attention, message):
 @pytest.mark.parametrize("read", EXACT)
 def test_more_samples_than_a_short_source_has_words_are_the_enumeration(read):
     params, (loss, _) = gradient_of_enumeration("hard")
-    model = build(**LUONG, objective="hard", attention=dict(read=read, num_samples=6, baseline="none"))
+    options = dict(objective__reading=read, objective__reading__num_samples=6, objective__baseline="none")
+    model = build(**LUONG, objective="hard", **options)
     value = compiled(lambda p: model.loss_fn(p, BATCH, jax.random.key(0))[0])(params)
     np.testing.assert_allclose(value, loss, rtol=1e-5)
 
 
 def test_more_samples_than_the_longest_source_is_an_error():
-    config = get_config()
-    config.model.attention.update(read="unordered_set", num_samples=9)
+    given = {"model.objective": "hard", "model.objective.reading": "unordered_set"}
+    config = resolve(change(get_config(), given | {"model.objective.reading.num_samples": 9}))
     check_num_samples(config, 9)
     with pytest.raises(UserError, match="num_samples is 9, but unordered_set samples different keys and the longest"):
         check_num_samples(config, 8)
@@ -373,9 +419,14 @@ def test_more_samples_than_the_longest_source_is_an_error():
 @pytest.mark.slow
 def test_every_reading_has_a_place():
     """Each is part of an objective, and traces in the decoder with its default options."""
-    for name in READINGS:
-        objective = "soft" if name in ("expectation", "top") else "hard"
-        model = build(**LUONG, objective=objective, attention=dict(read=name, num_samples=2))
+    for name, reading in READINGS.items():
+        if name in ("expectation", "top"):
+            options = dict(objective={"expectation": "soft", "top": "top"}[name])
+            options |= {"objective__num_samples": 2} if name == "top" else {}
+        else:
+            options = HARD | read_by(name)
+            options |= {"objective__reading__num_samples": 2} if "num_samples" in reading.options else {}
+        model = build(**LUONG, **options)
         shapes = jax.eval_shape(model.init, jax.random.key(0), BATCH)
         loss, _ = jax.eval_shape(model.loss_fn, shapes, BATCH, jax.random.key(0))
         assert loss.shape == ()

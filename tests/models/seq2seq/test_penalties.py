@@ -15,12 +15,8 @@ from attn_jax.models.seq2seq.objectives import ElboObjective
 from attn_jax.models.seq2seq.penalties import Penalties
 
 BATCH = jax.tree.map(jnp.asarray, sentences([(4, 3), (3, 2)], 4, 3))
-BAHDANAU = dict(decoder="bahdanau", cell="gru", bidirectional=False)
-HARD = dict(BAHDANAU, objective="hard")
-
-
-def attention(**options):
-    return dict(read="reinforce", feed="read", num_samples=1, baseline="none") | options
+BAHDANAU = dict(decoder="bahdanau", encoder="gru", encoder__bidirectional=False, decoder__cell="gru")
+SAMPLED = dict(BAHDANAU, objective="trajectory", objective__baseline="none")
 
 
 def total(weights, penalties):
@@ -117,7 +113,8 @@ def soft():
 def test_the_loss_has_the_gradient_of_the_terms_and_its_own_value(soft):
     model, params, (value, plain) = soft
     penalties = Penalties(0.3, 0.2)
-    other = build(doubly_stochastic=0.3, entropy_bonus=0.2, **BAHDANAU)
+    weights = {"penalties__parts__doubly_stochastic__weight": 0.3, "penalties__parts__entropy__weight": 0.2}
+    other = build(penalties=("doubly_stochastic", "entropy"), **weights, **BAHDANAU)
     assert other.module.penalties == penalties and model.module.penalties is None
 
     @compiled
@@ -137,7 +134,7 @@ def test_the_loss_has_the_gradient_of_the_terms_and_its_own_value(soft):
 
 @pytest.mark.slow
 def test_a_selector_of_one_is_no_selector_and_of_zero_no_source():
-    plain, model = (build(selector=selector, bridge="zeros", **BAHDANAU) for selector in (False, True))
+    plain, model = (build(decoder__extras=x, decoder__bridge="zeros", **BAHDANAU) for x in ((), ("selector",)))
     params = jax.tree.map(jnp.asarray, random_params(model, BATCH))
     others = BATCH | {"source": jnp.where(BATCH["source"] != 0, 5, 0)}
 
@@ -154,7 +151,7 @@ def test_a_selector_of_one_is_no_selector_and_of_zero_no_source():
 @pytest.mark.slow
 def test_trajectories_that_all_read_the_mean_are_soft_attention(soft):
     _, params, (value, plain) = soft
-    model = build(attention=attention(mean_probability=1.0), **HARD)
+    model = build(objective__mean_probability=1.0, **SAMPLED)
     found, gradient = gradients(model, params)
     np.testing.assert_allclose(found, value, rtol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), gradient, plain)
@@ -166,7 +163,7 @@ def test_a_coin_decides_for_a_sentence(soft):
     rows = jax.tree.map(lambda x: jnp.repeat(x[:1], 40, axis=0), BATCH)
     losses = {}
     for share in (0.0, 0.5, 1.0):
-        model = build(attention=attention(mean_probability=share), **HARD)
+        model = build(objective__mean_probability=share, **SAMPLED)
         arguments = rows["source"], rows["target_in"], rows["target_out"]
         rngs = {"sample": jax.random.key(3), "dropout": jax.random.key(4)}
         found = model.module.apply({"params": params}, *arguments, rngs=rngs, method="losses").nll.sum(-1)
@@ -180,10 +177,17 @@ def test_a_coin_decides_for_a_sentence(soft):
     ("options", "message"),
     [
         (
-            dict(HARD, selector=True, attention=dict(read="reinforce")),
-            "model.selector multiplies the context that enters",
+            dict(BAHDANAU, objective="hard", decoder__extras=("selector",)),
+            "model.decoder.extras selector acts on the mean context",
         ),
-        (dict(decoder="none", doubly_stochastic=1.0), "model.pointer.coverage_penalty need attention"),
+        (
+            dict(decoder="none", penalties=("doubly_stochastic",)),
+            "model.penalties; it is for a model.decoder that attends to the source",
+        ),
+        (
+            dict(objective="markov", decoder__input_feeding=False, penalties=("entropy",)),
+            "model.penalties need attention weights, which model.objective markov does not have",
+        ),
     ],
 )
 def test_what_does_not_go_together(options, message):

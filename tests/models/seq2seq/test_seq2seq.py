@@ -18,7 +18,14 @@ from attn_jax.training.model_size import num_parameters
 LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding
 BATCH = sentences(LENGTHS, 8, 7)
 REAL = BATCH["target_out"] != 0
-PLAIN = dict(decoder="luong", cell="rnn", bidirectional=False, input_feeding=False, attention=dict(score="dot"))
+PLAIN = dict(
+    decoder="luong",
+    encoder="rnn",
+    encoder__bidirectional=False,
+    decoder__cell="rnn",
+    decoder__input_feeding=False,
+    attention=dict(score="dot"),
+)
 
 
 def teacher_forced(module, batch):
@@ -36,7 +43,8 @@ SMOOTHING = 0.2
 def measured():
     """What models with label smoothing and with dropout say of one batch with the same parameters, for four rngs."""
     smooth = build(**PLAIN, label_smoothing=SMOOTHING)
-    dropping = build(**PLAIN, label_smoothing=SMOOTHING, dropout=0.5, recurrent_dropout=0.5)
+    recurrent = dict(encoder__recurrent_dropout=0.5, decoder__recurrent_dropout=0.5)
+    dropping = build(**PLAIN, label_smoothing=SMOOTHING, dropout=0.5, **recurrent)
     params = random_params(smooth, BATCH)
     # Two tokens that are guessed often, so that some guesses are right, also where nothing counts.
     params["output"]["dense"]["bias"][[PAD, 8]] += 6, 5.5
@@ -97,7 +105,7 @@ def test_dropout_acts_at_the_place_that_is_named_and_nowhere_else(place):
     """At rate 0.5 a place has zeros and doubled numbers; what comes before it is unchanged, and the mask is its own."""
     parts = {}
     for places in ((), (place,)):
-        model = build(**PLAIN | dict(bridge="linear", dropout=0.5, dropout_places=places))
+        model = build(**PLAIN | dict(decoder__bridge="linear", dropout=0.5, dropout_places=places))
         params = random_params(model, BATCH)
 
         def of(module, batch):
@@ -181,7 +189,7 @@ def test_a_bridge_copies_states_only_where_every_layer_has_one():
 
 @pytest.mark.parametrize("input_feeding", [False, True])
 def test_an_extra_input_has_parameters_only_where_there_is_one(input_feeding):
-    shapes = jax.eval_shape(build(**PLAIN | dict(input_feeding=input_feeding)).init, jax.random.key(0), BATCH)
+    shapes = jax.eval_shape(build(**PLAIN | dict(decoder__input_feeding=input_feeding)).init, jax.random.key(0), BATCH)
     assert ("extra" in shapes["decoder"]["stack"]) == input_feeding
 
 
@@ -239,9 +247,10 @@ def test_torch_computes_the_same_loss_and_gradients():
     width = 3  # of each direction
     model = build(
         decoder="luong",
-        cell="lstm",
+        encoder="lstm",
+        decoder__cell="lstm",
         attention=dict(score="dot"),
-        readout_size=5,
+        decoder__readout_size=5,
         tie_embeddings=True,
         label_smoothing=0.1,
     )
@@ -306,7 +315,7 @@ def test_a_source_is_read_backwards_with_its_end_last():
     turned = backwards(source, pad=PAD)
     np.testing.assert_array_equal(turned, [[7, 6, 5, 3, 0, 0], [8, 3, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
     np.testing.assert_array_equal(backwards(turned, pad=PAD), source)
-    forwards, reads_back = build(decoder="none"), build(decoder="none", reverse_source=True)
+    forwards, reads_back = build(decoder="none"), build(decoder="none", decoder__reverse_source=True)
     params = random_params(forwards, BATCH)
     both = compiled(lambda batch: (reads_back.score(params, batch), forwards.score(params, batch)))
     one, plain = both(BATCH)
@@ -316,5 +325,6 @@ def test_a_source_is_read_backwards_with_its_end_last():
 
 
 def test_only_a_source_without_attention_is_read_backwards():
-    with pytest.raises(UserError, match=r"expected model\.decoder none"):
-        build(**PLAIN, reverse_source=True)
+    message = r"unknown config key model\.decoder\.reverse_source; it is an option of model\.decoder none"
+    with pytest.raises(UserError, match=message):
+        build(**PLAIN, decoder__reverse_source=True)

@@ -1,4 +1,4 @@
-"""model.attention.soft_steps: the first step is soft attention, the last is the objective, and between lies a line."""
+"""model.objective.soft_steps: the first step is soft attention, the last is the objective, and between lies a line."""
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +8,12 @@ from arrays import compiled
 from tiny_seq2seq import build, random_params, sentences
 
 from attn_jax.cli.options import change
-from attn_jax.cli.unread import check_read
 from attn_jax.errors import UserError
 from attn_jax.models.seq2seq.objectives import falling
 from configs.base import get_config
 
 BATCH = jax.tree.map(jnp.asarray, sentences([(4, 3), (3, 2)], 4, 3))
-SMALL = dict(decoder="bahdanau", cell="gru", bidirectional=False)
+SMALL = dict(decoder="bahdanau", encoder="gru", encoder__bidirectional=False, decoder__cell="gru")
 STEPS = 8
 
 
@@ -35,9 +34,9 @@ def soft():
     return params, gradients(model, params)(0)
 
 
-def pair(soft, objective, **attention):
+def pair(soft, **objective):
     """(parameters, the model, the model with soft_steps); the parameters are those of the soft model and further."""
-    models = [build(attention=attention | new, objective=objective, **SMALL) for new in ({}, {"soft_steps": STEPS})]
+    models = [build(**objective, **new, **SMALL) for new in ({}, {"objective__soft_steps": STEPS})]
     params = jax.tree.map(jnp.asarray, random_params(models[0], BATCH)) | soft[0]
     return params, *models
 
@@ -46,10 +45,10 @@ def pair(soft, objective, **attention):
 @pytest.mark.parametrize("objective", ["hard", "marginal"])
 def test_the_loss_goes_on_a_line_from_soft_to_the_objective(soft, objective):
     read = {
-        "hard": dict(read="reinforce", num_samples=2, baseline="leave_one_out"),
-        "marginal": {"read": "enumeration"},
+        "hard": dict(objective__reading__num_samples=2, objective__baseline="leave_one_out"),
+        "marginal": {"objective__reading": "enumeration"},
     }
-    params, plain, model = pair(soft, objective, **read[objective])
+    params, plain, model = pair(soft, objective=objective, **read[objective])
     found = gradients(model, params)
     (first, _), begin = found(0)
     same((first, begin), (soft[1][0][0], soft[1][1]))
@@ -64,8 +63,8 @@ def test_the_loss_goes_on_a_line_from_soft_to_the_objective(soft, objective):
 
 @pytest.mark.slow
 def test_all_trajectories_read_the_mean_at_first_and_the_usual_share_at_last(soft):
-    attention = dict(read="reinforce", feed="read", num_samples=1, baseline="none", mean_probability=0.5)
-    params, plain, model = pair(soft, "hard", **attention)
+    options = dict(objective__baseline="none", objective__mean_probability=0.5)
+    params, plain, model = pair(soft, objective="trajectory", **options)
     found = gradients(model, params)
     (first, _), begin = found(0)
     same((first, begin), (soft[1][0][0], soft[1][1]))
@@ -81,29 +80,37 @@ def test_the_share_falls_to_zero():
 
 @pytest.mark.slow
 def test_a_temperature_falls_in_equal_ratios_and_the_loss_is_that_of_the_temperature(soft):
-    read = dict(read="gumbel_softmax", temperature=2.0)
-    cooled = build(objective="hard", attention=read | dict(cooling_steps=4, final_temperature=0.125), **SMALL)
+    read = dict(objective="hard", objective__reading="gumbel_softmax")
+    cooling = dict(objective__reading__cooling__num_steps=4, objective__reading__cooling__final=0.125)
+    cooled = build(
+        **read, objective__reading__temperature=2.0, objective__reading__cooling="geometric", **cooling, **SMALL
+    )
     np.testing.assert_allclose([cooled.module.objective.cooling(step) for step in (0, 1, 4, 9)], [2, 1, 0.125, 0.125])
     params = jax.tree.map(jnp.asarray, random_params(cooled, BATCH))
     assert cooled.module.takes_step
     found = gradients(cooled, params)
     for step, temperature in ((1, 1.0), (6, 0.125)):
-        fixed = build(objective="hard", attention=dict(read="gumbel_softmax", temperature=temperature), **SMALL)
+        fixed = build(**read, objective__reading__temperature=temperature, **SMALL)
         same(found(step), gradients(fixed, params)(0))
-    given = {"model.attention.cooling_steps": 3}
-    hard = {"model.objective": "hard", "model.attention.read": "reinforce"}
-    with pytest.raises(UserError, match=r"nothing reads model\.attention\.cooling_steps"):
-        check_read(change(get_config(model="seq2seq"), hard | given), given)
-    with pytest.raises(UserError, match=r"nothing reads model\.attention\.final_temperature"):
-        relaxed = hard | {"model.attention.read": "gumbel_softmax", "model.attention.final_temperature": 0.2}
-        check_read(change(get_config(model="seq2seq"), relaxed), ["model.attention.final_temperature"])
+
+
+def test_only_a_reading_with_a_temperature_is_cooled():
+    hard = {"model.objective": "hard", "model.objective.reading": "reinforce"}
+    with pytest.raises(UserError, match=r"unknown config key model\.objective\.reading\.cooling"):
+        change(get_config(model="seq2seq"), hard | {"model.objective.reading.cooling": "geometric"})
+    relaxed = hard | {"model.objective.reading": "gumbel_softmax", "model.objective.reading.cooling.final": 0.2}
+    with pytest.raises(
+        UserError, match=r"model\.objective\.reading\.cooling\.final; it is .*reading\.cooling geometric"
+    ):
+        change(get_config(model="seq2seq"), relaxed)
 
 
 def test_it_is_an_option_of_latent_contexts_alone():
     config = get_config(model="seq2seq")
-    given = {"model.attention.soft_steps": 10}
-    with pytest.raises(UserError, match=r"nothing reads model\.attention\.soft_steps"):
-        check_read(change(config, given), given)
-    hard = {"model.objective": "hard", "model.attention.read": "reinforce"}
-    check_read(change(config, hard | given), given)
-    check_read(change(config, hard | {"model.attention.feed": "read"} | given), given)
+    given = {"model.objective.soft_steps": 10}
+    with pytest.raises(
+        UserError, match=r"model\.objective\.soft_steps; it is an option of model\.objective hard, traj"
+    ):
+        change(config, given)
+    for name in ("hard", "trajectory", "marginal", "elbo"):
+        assert change(config, given | {"model.objective": name}).model.objective.soft_steps == 10

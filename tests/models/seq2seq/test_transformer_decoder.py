@@ -18,7 +18,9 @@ from attn_jax.models.seq2seq.transformer_decoder import TransformerDecoder
 
 BATCH = jax.tree.map(jnp.asarray, sentences([(4, 3), (2, 2)], 4, 3))
 REAL = np.asarray(BATCH["target_out"] != 0)
-OPTIONS = dict(decoder="transformer", encoder="rnn", cell="gru", embedding_size=6, num_heads=2, feed_forward_size=5)
+OPTIONS = dict(
+    decoder="transformer", encoder="gru", embedding_size=6, decoder__num_heads=2, decoder__feed_forward_size=5
+)
 WIDTH = 8
 
 
@@ -77,8 +79,8 @@ def test_with_the_mean_context_it_is_a_transformer_of_one_source_head(num_layers
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_marginal_likelihood_is_the_mixture_of_all_keys_read_alone(norm):
     """A memory in which one key is left has that key as its context."""
-    attention = dict(score="scaled_dot", read="enumeration", gate=False)
-    model = build(objective="marginal", norm=norm, num_layers=2, attention=attention, **OPTIONS)
+    layers = dict(encoder__num_layers=2, decoder__num_layers=2, decoder__norm=norm)
+    model = build(objective="marginal", attention=dict(score="scaled_dot"), **layers, **OPTIONS)
     params = random_params(model, BATCH)
 
     def run(module):
@@ -102,11 +104,13 @@ def test_the_marginal_likelihood_is_the_mixture_of_all_keys_read_alone(norm):
     ("changes", "message"),
     [
         (dict(embedding_size=5), r"model\.embedding_size and model\.hidden_size to be equal, got 5 and 6"),
-        (dict(selector=True), r"model\.selector True is of a recurrent decoder"),
-        (dict(self_attention=True), r"model\.self_attention True is of a recurrent decoder"),
-        (dict(attention=dict(score="dot", feed="read")), r"model\.attention\.feed read is of a recurrent decoder"),
-        (dict(attention=dict(score="dot", window="local_m")), r"model\.attention\.window local_m is of a recurrent"),
-        (dict(attention=dict(score="dot", normalize="monotonic")), r"model\.attention\.normalize monotonic is of a"),
+        (dict(decoder__extras=("selector",)), r"model\.decoder\.extras; it is an option of .* bahdanau or luong"),
+        (dict(objective="trajectory"), r"model\.objective trajectory .* it needs model\.decoder luong or bahdanau"),
+        (dict(attention=dict(score="dot", wrappers=("local_m",))), r"model\.attention\.wrappers local_m moves along"),
+        (
+            dict(attention=dict(score="dot", normalize="monotonic")),
+            r"model\.attention\.normalize monotonic moves along",
+        ),
     ],
 )
 def test_what_it_does_not_have_is_refused_in_one_line(changes, message):

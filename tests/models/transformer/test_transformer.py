@@ -27,45 +27,91 @@ BATCH = sentences(LENGTHS, 8, 7)
 REAL = BATCH["target_out"] != PAD
 ON_DEVICE = jax.tree.map(jnp.asarray, BATCH)
 SMALL_STACK = dict(hidden_size=8, num_heads=2, feed_forward_size=12, num_layers=1)
-SMALL = dict(encoder="transformer", **SMALL_STACK)
 DOT = dict(score="scaled_dot")
 
+
+def both(**options):
+    """Options of the encoder and of the decoder; those that only a decoder can have are left out of the encoder."""
+    of_decoder = ("short_convolution",)
+    sides = {"encoder": {key: x for key, x in options.items() if key not in of_decoder}, "decoder": options}
+    return {f"{side}__{key}": value for side, given in sides.items() for key, value in given.items()}
+
+
+def decoder(**options):
+    return {f"decoder__{key}": value for key, value in options.items()}
+
+
+LAYERS = dict(num_heads=2, feed_forward_size=12, num_layers=1)
+SMALL = dict(encoder="transformer", hidden_size=8, **both(**LAYERS))
+
 # Each scheme of positions, both norms, shared keys, and scores and normalizers per head: each at least once.
-CASES = {
-    "post norm, sinusoidal": dict(norm="post", attention=DOT),
-    "learned, tied": dict(positions="learned", max_length=24, tie_embeddings=True, attention=DOT),
-    "rotary, shared keys": dict(positions="rotary", num_heads=4, num_kv_heads=2, attention=DOT),
-    "relative, sparsemax": dict(positions="relative", attention=DOT | dict(normalize="sparsemax")),
-    "alibi, additive": dict(positions="alibi", attention=dict(score="additive")),
-    "nape, gelu, 2 layers": dict(positions="nape", activation="gelu", num_layers=2, attention=DOT),
-    "none, conv encoder": dict(positions="none", encoder="conv", attention=DOT),
-    "forgetting, stick-breaking, gates": dict(
-        positions="forgetting",
-        attention=dict(score="qk_norm", normalize="stick_breaking", gate=True, softcap=5.0),
-        source_attention=dict(normalize="learned_sink", top_keys=3),
-    ),
-    "difference of maps, lines": dict(
-        num_heads=2,
-        num_kv_heads=1,
-        attention=DOT,
-        decoder_attention=dict(difference=True),
-        source_attention=dict(fit="line", iterations=2),
-    ),
-    "recurrent encoder, selective": dict(encoder="rnn", attention=DOT, decoder_attention=dict(selective=True)),
+# Of each side of a Transformer, or of a language model:
+STACKS = {
+    "post norm, sinusoidal": (dict(norm="post"), DOT),
+    "rotary, shared keys": (dict(positions="rotary", num_heads=4, num_kv_heads=2), DOT),
+    "convolution, keys": (dict(short_convolution=3, num_layers=2), DOT),
+    "relative, sparsemax": (dict(positions="relative"), DOT | dict(normalize="sparsemax")),
+    "alibi, additive": (dict(positions="alibi"), dict(score="additive")),
+    "nape, gelu, 2 layers": (dict(positions="nape", activation="gelu", num_layers=2), DOT),
 }
-CASES |= {"convolution, keys": dict(short_convolution=3, num_layers=2, attention=DOT)}
-DECODERS = {"relative, selective": dict(positions="relative", attention=DOT | dict(selective=True))}
-MODELS = {f"transformer, {case}": ("transformer", case) for case in CASES} | {
-    f"language_model, {case}": ("language_model", case)
-    for case in ("post norm, sinusoidal", "rotary, shared keys", "convolution, keys", *DECODERS)
+CASES = {name: SMALL | both(**options) | dict(attention=attention) for name, (options, attention) in STACKS.items()}
+GATED = {"score": "qk_norm", "wrappers": ("softcap", "gate"), "wrappers.parts.softcap.softcap": 5.0}
+CASES |= {
+    "learned, tied": SMALL
+    | both(positions="learned", positions__max_length=24)
+    | dict(tie_embeddings=True, attention=DOT),
+    "none, conv encoder": dict(
+        encoder="conv", encoder__positions="none", hidden_size=8, **decoder(**LAYERS, positions="none"), attention=DOT
+    ),
+    "forgetting, stick-breaking, gates": SMALL
+    | both(positions="forgetting")
+    | dict(
+        attention=GATED | dict(normalize="stick_breaking"),
+        decoder__source_attention={
+            "name": "map",
+            "score": "qk_norm",
+            "normalize": "learned_sink",
+            "wrappers": {
+                "pattern": ("softcap", "top_keys", "gate"),
+                "parts": {"softcap": {"softcap": 5.0}, "top_keys": {"count": 3}},
+            },
+        },
+    ),
+    "difference of maps, lines": SMALL
+    | both(num_kv_heads=1)
+    | dict(
+        attention=DOT,
+        decoder__attention={"name": "map", "wrappers": ("difference",)} | DOT,
+        decoder__source_attention={"name": "map", "wrappers": ("hopfield", "line")} | DOT,
+    ),
+    "recurrent encoder, selective": dict(
+        encoder="lstm",
+        hidden_size=8,
+        **decoder(**LAYERS),
+        attention=DOT,
+        decoder__attention={"name": "map", "wrappers": ("selective",)} | DOT,
+    ),
+}
+DECODERS = {
+    name: SMALL_STACK | options | dict(attention=attention)
+    for name, (options, attention) in STACKS.items()
+    if name in ("post norm, sinusoidal", "rotary, shared keys", "convolution, keys")
+}
+DECODERS |= {
+    "relative, selective": SMALL_STACK | dict(positions="relative", attention=DOT | dict(wrappers=("selective",)))
+}
+MODELS = {
+    f"{kind}, {case}": (kind, options)
+    for kind, cases in (("transformer", CASES), ("language_model", DECODERS))
+    for case, options in cases.items()
 }
 
 
 @functools.cache
 def model_of(name):
     """(model, params) of a case."""
-    kind, case = MODELS[name]
-    model = build(name=kind, **(SMALL if kind == "transformer" else SMALL_STACK) | (CASES | DECODERS)[case])
+    kind, options = MODELS[name]
+    model = build(name=kind, **options)
     return model, random_params(model, BATCH, scale=0.4)
 
 
@@ -145,7 +191,7 @@ def test_weights_are_those_over_the_source():
 def test_dropout_and_remat():
     """Dropout is a function of its rng, and computing activations again changes neither the loss nor the gradient."""
     options = SMALL | dict(name="transformer", dropout=0.3, attention=DOT | dict(dropout=0.2))
-    plain, again = build(**options), build(remat=True, **options)
+    plain, again = build(**options), build(**both(remat=True), **options)
     params = random_params(plain, BATCH, scale=0.4)
 
     def run(model):
@@ -165,8 +211,10 @@ def test_dropout_and_remat():
 @pytest.mark.parametrize("name", ["transformer", "language_model"])
 def test_remat_computes_each_layer_again(name):
     """One checkpoint for each layer in the program of the gradient, and the same parameters."""
-    options = dict(name=name, hidden_size=8, num_heads=2, feed_forward_size=12, num_layers=2, attention=DOT)
-    models = {remat: build(remat=remat, **options) for remat in (False, True)}
+    layers = LAYERS | dict(num_layers=2)
+    of = decoder if name == "transformer" else dict
+    options = dict(name=name, hidden_size=8, **of(**layers), attention=DOT)
+    models = {remat: build(**of(remat=remat), **options) for remat in (False, True)}
     params = {remat: jax.eval_shape(model.init, jax.random.key(0), BATCH) for remat, model in models.items()}
     assert params[False] == params[True]
     for remat, model in models.items():
@@ -305,7 +353,7 @@ def test_every_stack_has_dropout_in_all_its_places():
 @pytest.mark.parametrize("positions", ["alibi", "relative"])
 def test_biases_of_distance_are_not_rounded_in_bfloat16(positions):
     """In bfloat16 a distance of 601 would be 600, and the score of its key the same as that of the next."""
-    model = build(name="transformer", dtype="bfloat16", **SMALL, attention=DOT, positions=positions)
+    model = build(name="transformer", dtype="bfloat16", **SMALL, attention=DOT, **both(positions=positions))
     scheme = model.module.encoder.positions
     of_distance = lambda module, distance: module.of_distance(distance)  # noqa: E731
     at_zero, _ = scheme.init_with_output(jax.random.key(0), jnp.arange(700)[None], method=of_distance)
@@ -497,37 +545,42 @@ def test_torch_encoder_layer_with_the_same_weights(norm_first):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(num_heads=3), "num_heads 3 does not divide the width 8; the nearest that does is 2"),
-        (dict(positions="rotary", num_heads=8), "rotary needs heads of even width, got 1"),
+        (dict(decoder__num_heads=3), "num_heads 3 does not divide the width 8; the nearest that does is 2"),
+        (both(positions="rotary", num_heads=8), "rotary need heads of even width, got 1"),
         (
-            dict(positions="rotary", num_heads=4, attention=dict(difference=True)),
-            "heads of even width, got 1, of which model.attention.difference has two",
+            dict(both(positions="rotary", num_heads=4), attention=dict(wrappers=("difference",))),
+            "heads of even width, got 1, of which a difference has two",
         ),
-        (dict(positions="rotry"), "did you mean rotary"),
+        (both(positions="rotry"), "did you mean rotary"),
         (dict(share_embeddings=True), "needs one vocabulary, but the source has 13 tokens and the target 11"),
         (
             dict(name="language_model", continue_source=True),
             "continue_source needs one vocabulary, but the source has 13 tokens and the target 11",
         ),
-        (dict(attention=dict(difference=True, fit="line")), "fit=LocalLine needs"),  # at once, not in the first layer
-        (dict(norm="before"), "unknown model.norm 'before'"),
-        (dict(encoder="conv", kernel_size=4), "kernel_size 4 is even"),
-        (dict(encoder="conv", positions="rotary"), "expected none, sinusoidal, learned"),
+        # At once, not in the first layer:
+        (dict(attention=dict(wrappers=("difference", "line"))), "fit=LocalLine needs"),
+        (dict(decoder__norm="before"), "unknown model.decoder.norm 'before'"),
+        (dict(encoder="conv", encoder__kernel_size=4), "model.encoder.kernel_size 4 is even"),
+        (dict(encoder="conv", encoder__positions="rotary"), "expected none, sinusoidal, learned"),
         (dict(attention=dict(read="reinforce")), "unknown model.attention.read 'reinforce'"),
+        (dict(decoder__num_kv_heads=3), "num_kv_heads 3"),
     ],
 )
 def test_errors(options, message):
-    options = (SMALL if "name" not in options else SMALL_STACK) | dict(name="transformer") | options
+    small = SMALL_STACK if "name" in options else SMALL
+    if options.get("encoder") == "conv":
+        small = dict(hidden_size=8, **decoder(**LAYERS))
+    options = small | dict(name="transformer") | options
     options["attention"] = DOT | options.get("attention", {})
     with pytest.raises(UserError, match=message):
         build(**options)
 
 
 def test_a_sequence_longer_than_the_learned_positions():
-    model = build(name="transformer", positions="learned", max_length=6, **SMALL, attention=DOT)
+    model = build(name="transformer", **both(positions="learned", positions__max_length=6), **SMALL, attention=DOT)
     with pytest.raises(UserError, match=r"a sequence of [78] tokens, but there are 6 learned positions; set a larger"):
         jax.eval_shape(model.init, jax.random.key(0), ON_DEVICE)
-    model = build(name="transformer", positions="learned", max_length=20, **SMALL, attention=DOT)
+    model = build(name="transformer", **both(positions="learned", positions__max_length=20), **SMALL, attention=DOT)
     params = jax.eval_shape(model.init, jax.random.key(0), ON_DEVICE)
     with pytest.raises(UserError, match=r"a sequence of 30 tokens, but there are 20 learned positions"):
         jax.eval_shape(functools.partial(model.start, length=30), params, ON_DEVICE["source"])

@@ -1,0 +1,308 @@
+"""Kinds of data: texts, stories, images, points. One object says all that the rest of the package asks of a kind.
+
+    kind.load(workdir)                  -> kept: what a run stores of its data, and a model is built from
+    kind.sizes(kept)                    -> sizes, which the model is built for
+    kind.setup(options, kept, wrap)     -> Setup: model, evaluator, predictor, example, arguments of Task.batches
+    kind.collector(predictor)           -> Collector of attention weights
+    kind.metrics, kind.decode, kind.eval_options(task), kind.check(options)
+
+A task names the kinds that its data can be read as, a family of models those that it reads; a run has the first of the
+family's that its task has. To add a kind, subclass `DataKind` and enter an object in KINDS.
+"""
+
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpy as np
+
+from attn_jax.errors import UserError
+from attn_jax.evaluation.base import Evaluator, Metric, Predictor
+from attn_jax.evaluation.collect import (
+    Collector,
+    PictureCollector,
+    PointCollector,
+    StoryCollector,
+    TextCollector,
+)
+from attn_jax.evaluation.options import (
+    DecodeOptions,
+    EvalOptions,
+    LanguageEvalOptions,
+    PointDecodeOptions,
+    PointEvalOptions,
+)
+from attn_jax.evaluation.pictures import PictureEvaluator, PicturePredictor
+from attn_jax.evaluation.point_predictor import PointPredictor
+from attn_jax.evaluation.points import PointsEvaluator
+from attn_jax.evaluation.regressor import Regressor
+from attn_jax.evaluation.stories import StoryPredictor
+from attn_jax.evaluation.text import TEXT_METRICS, TOKEN_METRICS, TextEvaluator, check_text_metrics
+from attn_jax.evaluation.text_predictor import TextPredictor
+from attn_jax.evaluation.translate import Translator
+from attn_jax.models.base import Model
+from attn_jax.models.kernel_regression.model import KernelRegression
+from attn_jax.parts import LARGEST, Options
+from attn_jax.tasks import PictureTask, PointsTask, Task
+from attn_jax.tasks.babi.encoding import encode_stories
+from attn_jax.tasks.batching import encode_pairs
+from attn_jax.tasks.pictures import encode_pictures
+from attn_jax.tasks.sizes import PointSizes, TextSizes, text_sizes
+from attn_jax.tasks.task import Encode
+from attn_jax.tasks.vocabulary import Vocabulary
+from attn_jax.token_ids import SPECIAL
+from attn_jax.types import Batch, Picture
+
+Wrap = Callable[[Model], Model]
+Vocabularies = tuple[Vocabulary, Vocabulary]
+TOKENS = ("source", "target_in", "target_out")
+
+
+class Setup(NamedTuple):
+    """A model with its evaluator and its predictor."""
+
+    kind: "DataKind"
+    model: Model | KernelRegression
+    evaluator: Evaluator
+    predictor: Predictor
+    example: Batch  # a batch that determines the shapes of the parameters
+    batch_options: dict[str, Any]  # keyword arguments of the `batches` of a task
+    cells: tuple[int, int] | None = None  # rows and columns of an image, which are keys
+
+    @property
+    def collector(self) -> Collector:
+        """The collector of the attention weights."""
+        return self.kind.collector(self.predictor)
+
+
+class DataKind:
+    """A kind of data. The methods of this base are those of sentence pairs with two vocabularies.
+
+    `options` are those of a run, attn_jax.cli.options.RunOptions.
+    """
+
+    any_sizes: ClassVar[Any] = TextSizes(len(SPECIAL), len(SPECIAL), has_tags=True)  # to build a model without data
+    metrics: ClassVar[Mapping[str, Metric]] = TextEvaluator.metrics
+    decode: ClassVar[type[Options]] = DecodeOptions
+    task_class: ClassVar[type] = Task
+
+    def eval_options(self, task: type[Options]) -> type[Options]:
+        """Returns the class of the options of evaluation for the options of a task."""
+        return EvalOptions if task.has_sources else LanguageEvalOptions
+
+    def load(self, workdir: pathlib.Path) -> Any:
+        """Reads what a work directory stores of its data; raises a UserError if that fails."""
+        return self.task_class.load(workdir)
+
+    def sizes(self, kept: Any) -> Any:
+        """Returns the sizes that the data determines."""
+        return text_sizes(*kept)
+
+    def check(self, options: Any) -> None:
+        """Checks the options of a run as far as possible without the data.
+
+        Raises:
+            UserError: a metric cannot be computed, or an option does not suit the data.
+        """
+        names = options.eval.metrics
+        check_text_metrics(names, options.task.tokenize, self.metrics)
+        if options.task.has_sources:
+            return
+        for key, asked in (("eval.metrics", names), ("train.best_metric", (options.train.best_metric,))):
+            for name in asked:
+                if name in TEXT_METRICS:
+                    raise UserError(
+                        f"{key} {name} compares outputs with references, but task.name {options.task.name} has no "
+                        f"sources to write outputs for; expected {', '.join(TOKEN_METRICS)}"
+                    )
+
+    def setup(self, options: Any, kept: Any, wrap: Wrap | None = None) -> Setup:
+        """Builds the model of a run with evaluator and predictor.
+
+        Args:
+            options: of the run.
+            kept: what the run stores of its data.
+            wrap: turns the model into another one of the same data, such as the ensemble of several seeds.
+
+        Raises:
+            UserError: options do not suit the data, or each other.
+        """
+        raise NotImplementedError
+
+    def collector(self, predictor: Any) -> Collector:
+        """Returns the collector of the attention weights of a predictor.
+
+        Raises:
+            ValueError: there is none.
+        """
+        raise ValueError(f"no collector of attention weights for {type(predictor).__name__}")
+
+
+class TextKind(DataKind):
+    """Sentence pairs: sources and targets are lines of text."""
+
+    encode: ClassVar[Encode] = staticmethod(encode_pairs)
+    evaluator: ClassVar[type[TextEvaluator]] = TextEvaluator
+
+    def setup(self, options: Any, kept: Vocabularies, wrap: Wrap | None = None) -> Setup:
+        task, model = options.task, self.build(options, kept, wrap)
+        if options.decode.replace_unk and options.model.continue_source:
+            raise UserError(
+                "decode.unk replace takes words of the source, but model.continue_source continues it; leave one out"
+            )
+        translator = Translator(
+            model, *kept, options.decode, seed=options.seed, encode=self.encode, buckets=task.buckets.shapes
+        )
+        evaluator = self.evaluator(translator, buckets=task.buckets.shapes, tokenize=task.tokenize)
+        example = {name: np.zeros((1, 1), np.int32) for name in TOKENS}
+        share = share_of_rows([device.process_index for device in jax.devices()], jax.process_index())
+        batches = self.batch_options(options, model) | {"share": share}
+        return Setup(self, model, evaluator, self.predictor(options, translator), example, batches)
+
+    def build(self, options: Any, kept: Vocabularies, wrap: Wrap | None) -> Model:
+        """Builds the model, of the vocabularies of source and target."""
+        sizes = self.sizes(kept)
+        model = options.build_model(sizes)
+        options.decode.method.check_vocabulary(sizes.target_vocab_size)
+        return wrap(model) if wrap else model
+
+    def predictor(self, options: Any, translator: Translator) -> Predictor:
+        """Builds the predictor."""
+        return TextPredictor(translator, buckets=options.task.buckets.shapes)
+
+    def batch_options(self, options: Any, model: Model) -> dict[str, Any]:
+        """Returns keyword arguments of Task.batches."""
+        task = options.task
+        return {
+            "batch_size": task.batch_size,
+            "batch_unit": task.batch_unit,
+            "buckets": task.buckets.shapes,
+            "source_buckets": task.buckets.num_source,
+            "labels": model.one_token,
+            "encode": self.encode,
+        }
+
+    def collector(self, predictor: TextPredictor) -> Collector:
+        return TextCollector(predictor)
+
+
+class StoryKind(TextKind):
+    """Stories with a question: a source is statements, each a slot of a memory."""
+
+    any_sizes: ClassVar[TextSizes] = TextKind.any_sizes._replace(longest_story=LARGEST)
+    encode: ClassVar[Encode] = staticmethod(encode_stories)
+
+    def check(self, options: Any) -> None:
+        super().check(options)
+        if options.decode.ensemble.workdirs:
+            raise UserError(
+                "decode.ensemble runs averages models of texts or images, token by token; model.name "
+                f"{options.model.name} answers questions about stories: expected decode.ensemble seeds"
+            )
+
+    def predictor(self, options: Any, translator: Translator) -> Predictor:
+        task = options.task
+        return StoryPredictor(translator, buckets=task.buckets.shapes, max_sentences=task.max_sentences)
+
+    def collector(self, predictor: StoryPredictor) -> Collector:
+        return StoryCollector(predictor)
+
+
+class PictureKind(TextKind):
+    """Images, with or without a question, and captions or answers."""
+
+    any_sizes: ClassVar[TextSizes] = TextKind.any_sizes._replace(has_tags=False, image=(0, 0, 3))
+    metrics: ClassVar[Mapping[str, Metric]] = PictureEvaluator.metrics
+    task_class: ClassVar[type] = PictureTask
+    encode: ClassVar[Encode] = staticmethod(encode_pictures)
+
+    def setup(self, options: Any, kept: Vocabularies, wrap: Wrap | None = None) -> Setup:
+        if options.decode.replace_unk:
+            raise UserError("decode.unk replace takes words of the source, but the sources are images; leave it out")
+        task, model = options.task, self.build(options, kept, wrap)
+        translator = Translator(
+            model, *kept, options.decode, seed=options.seed, encode=self.encode, limit_by_source=False
+        )
+        predictor = PicturePredictor(translator, buckets=task.buckets.shapes)
+        evaluator = PictureEvaluator(predictor, buckets=task.buckets.shapes, tokenize=task.tokenize)
+        one = np.zeros((1, 1), np.int32)
+        pixels = np.zeros((1, *self.sizes(kept).image), np.uint8)
+        picture = Picture(pixels, one if predictor.asks else one[:, :0])
+        example = {"source": picture, "target_in": one, "target_out": one}
+        return Setup(self, model, evaluator, predictor, example, self.batch_options(options, model), predictor.cells)
+
+    def collector(self, predictor: PicturePredictor) -> Collector:
+        return PictureCollector(predictor)
+
+
+class PointKind(DataKind):
+    """Points of a regression: columns of numbers."""
+
+    any_sizes: ClassVar[PointSizes] = PointSizes(1, 100)
+    metrics: ClassVar[Mapping[str, Metric]] = PointsEvaluator.metrics
+    decode: ClassVar[type[Options]] = PointDecodeOptions
+    task_class: ClassVar[type] = PointsTask
+
+    def eval_options(self, task: type[Options]) -> type[Options]:
+        return PointEvalOptions
+
+    def sizes(self, kept: PointsTask) -> PointSizes:
+        train = kept.splits["train"]
+        return PointSizes(train.inputs.shape[-1], len(train))
+
+    def check(self, options: Any) -> None:
+        if options.parallel.strategy.across_devices:
+            raise UserError("a kernel regression trains on one device; set --config.parallel=single")
+
+    def setup(self, options: Any, kept: PointsTask, wrap: Wrap | None = None) -> Setup:
+        assert wrap is None, "there are no ensembles of a regression"
+        if options.decode.with_scores and options.model.projection_size:
+            raise UserError(
+                "decode.with_scores prints the density of the inputs, which a model with model.projection has not; "
+                "leave it out"
+            )
+        model = options.build_model(self.sizes(kept))
+        regressor = Regressor(model, kept, batch_size=options.decode.batch_size)
+        predictor = PointPredictor(regressor, with_scores=options.decode.with_scores)
+        mixture = f"a mixture of {len(model.components)}" if len(model.components) > 1 else "model.criterion aicc"
+        batches = {
+            "batch_size": options.task.batch_size,
+            "scale_inputs": not model.fixed,
+            "all_pairs": mixture if model.all_points else "",
+        }
+        example = {"inputs": regressor.points.memory["inputs"][0, :1]}
+        return Setup(self, model, PointsEvaluator(regressor), predictor, example, batches)
+
+    def collector(self, predictor: PointPredictor) -> Collector:
+        return PointCollector(predictor)
+
+
+def share_of_rows(processes: Sequence[int], process: int) -> tuple[int, int]:
+    """Returns (place of a process, number of processes), so that it reads the rows of its own devices alone.
+
+    Args:
+        processes: the process of each device, in the order of the mesh.
+        process: the one that asks.
+
+    Returns:
+        (0, 1), all rows, where the devices of a process do not follow each other or are not as many as elsewhere.
+    """
+    order = list(dict.fromkeys(processes))
+    each = len(processes) // len(order)
+    if list(processes) != [number for number in order for _ in range(each)]:
+        return 0, 1
+    return order.index(process), len(order)
+
+
+KINDS: dict[str, DataKind] = {
+    "text": TextKind(),
+    "stories": StoryKind(),
+    "pictures": PictureKind(),
+    "points": PointKind(),
+}
+
+
+def kind_of(task: type[Options], model: type[Options]) -> str:
+    """Returns the name of the kind of data of a run: the first that the model reads and the task has; "" for none."""
+    return next((kind for kind in model.data_kinds if kind in task.data_kinds), "")

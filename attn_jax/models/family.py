@@ -1,0 +1,69 @@
+"""The protocol of a family of models: what its options have to say, each with a default."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+from attn_jax.attention import Attention, Reading
+from attn_jax.models.setting import Setting
+from attn_jax.outputs.base import OutputOptions
+from attn_jax.parts import Options, Where
+
+# Conditions for keys to exist.
+IMAGES = Where(
+    lambda chosen: "task" not in chosen or "pictures" in chosen["task"].data_kinds, "a task.name with images"
+)
+TAGS = Where(lambda chosen: "task" not in chosen or chosen["task"].has_tags, "a task.name whose sources may have tags")
+ATTENDS = Where(
+    lambda chosen: chosen["decoder"].uses_attention or chosen["encoder"].has_heads,
+    "a model.decoder that attends to the source, or model.encoder transformer",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family(Options):
+    """Options of a family of models. A subclass adds options, and defines `build`; the rest has defaults."""
+
+    data_kinds: ClassVar[tuple[str, ...]] = ("text",)  # of data that it reads, see attn_jax/evaluation/kinds.py
+    continue_source: ClassVar[bool] = False  # the source is the beginning of the target
+    output: ClassVar[OutputOptions | None] = None  # options of the output layer, of a family that has one
+    projection_size: ClassVar[int] = 0  # columns of a learned projection of the inputs, of a regression
+
+    def build(self, sizes: Any, setting: Setting) -> Any:
+        """Builds the model: a `Model` (models/base.py), or a KernelRegression.
+
+        Args:
+            sizes: of the data, as its kind determines them: TextSizes, PointSizes.
+            setting: options of other sections that the model depends on.
+
+        Raises:
+            UserError: options do not go together.
+        """
+        raise NotImplementedError
+
+    @property
+    def has_weights(self) -> bool:
+        """Tells whether the model has attention weights to plot."""
+        return True
+
+    @property
+    def main_attention(self) -> tuple[Attention, int] | None:
+        """Attention module to describe to a user, and the width of its queries; None for nothing to say."""
+        return None
+
+    @property
+    def reading(self) -> Reading | None:
+        """Reading of single keys, which may need more keys than one; None without any."""
+        return None
+
+    @property
+    def learns_from_facts(self) -> str:
+        """Key, below model, with which supporting facts enter the loss; "" where they do not."""
+        return ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Nothing(Options):
+    """No part: the entry "none" of a slot that may be empty."""
+
+    def __bool__(self) -> bool:
+        return False

@@ -1,0 +1,111 @@
+"""What the self-attention of a Transformer keeps: all keys and values, or a memory of fixed size."""
+
+import dataclasses
+from collections import ChainMap
+from typing import Any, ClassVar
+
+from attn_jax.attention.caches import CAUSAL, EVERYWHERE
+from attn_jax.attention.mixer import Mixer
+from attn_jax.attention.written.features import FEATURE_MAPS, check_feature_map
+from attn_jax.attention.written.heads import WRITTEN, Kind, WrittenHeads
+from attn_jax.errors import UserError
+from attn_jax.layers.positions import POSITIONS, NoPositions
+from attn_jax.models.attention_options import HeadsOptions, MapOptions, Same
+from attn_jax.parts import option
+from attn_jax.types import Dtype
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WrittenOptions(HeadsOptions):
+    """Options of a memory of fixed size, which keys and values are written into."""
+
+    kind: ClassVar[Kind]
+    kept: ClassVar[bool] = False  # the keys are not
+    moves_along: ClassVar[str] = ""
+
+    chunk_size: int = option(64, "positions computed at once in training", at_least=1)
+    convolution: int = option(
+        0, "positions that queries, keys and values of self-attention are mixed over; 0: none", at_least=0, at_most=1000
+    )
+    gate: bool = option(False, "multiply the context by a sigmoid of the input of the query")
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the fields of the heads that not all kinds have."""
+        return {"feature_map": FEATURE_MAPS["identity"], "normalized": False}
+
+    def build_heads(
+        self,
+        *,
+        num_heads: int,
+        num_kv_heads: int,
+        features: int,
+        causal: bool = False,
+        positions: NoPositions | None = None,
+        dtype: Dtype,
+    ) -> Mixer:
+        if self.kind.needs_causal and not causal:
+            fitting = ", ".join(name for name, x in MIXERS.items() if x.kept or not x.kind.needs_causal)
+            raise UserError(
+                f"model.attention {self.name} needs causal keys, which an encoder and a source do not have; expected "
+                f"{fitting} there: model.decoder.attention={self.name} is of the decoder alone"
+            )
+        if num_kv_heads:
+            raise UserError(
+                f"num_kv_heads is {num_kv_heads}; expected 0: model.attention {self.name} has no keys to share"
+            )
+        if positions is not None and positions.needs_attention:
+            own = next(name for name, kind in POSITIONS.items() if kind is type(positions))
+            fitting = ", ".join(name for name, kind in POSITIONS.items() if not kind.needs_attention)
+            raise UserError(
+                f"model.attention {self.name} has no scores that positions {own} could be part of; expected {fitting}"
+            )
+        return WrittenHeads(
+            kind=self.kind,
+            num_heads=num_heads,
+            features=features,
+            chunk_size=self.chunk_size if causal else 1,
+            convolution=self.convolution if causal else 0,
+            order=CAUSAL if causal else EVERYWHERE,
+            gate=self.gate,
+            dtype=dtype,
+            **self.fields(),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MappedOptions(WrittenOptions):
+    """Options of a memory whose queries and keys go through a feature map."""
+
+    feature_map: str = option("elu_plus_one", "feature map of queries and keys", choices=FEATURE_MAPS)
+    normalized: bool = option(True, "divide the weights by their sum")
+
+    def __post_init__(self):
+        try:
+            check_feature_map(FEATURE_MAPS[self.feature_map], self.normalized)
+        except ValueError as error:
+            raise UserError(f"model.attention {self.name}: {error}") from error
+
+    def fields(self) -> dict[str, Any]:
+        return {"feature_map": FEATURE_MAPS[self.feature_map], "normalized": self.normalized}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SolvedOptions(WrittenOptions):
+    """Options of a memory whose reading solves a system."""
+
+    steps: int = option(30, "steps of conjugate gradient; 0: LAPACK's exact solution", at_least=0, at_most=1000)
+
+    def fields(self) -> dict[str, Any]:
+        return super().fields() | {"steps": self.steps}
+
+
+def written_options(name: str, kind: Kind) -> type[WrittenOptions]:
+    """Makes the class of options of a kind of memory."""
+    base = MappedOptions if kind.maps else SolvedOptions if kind.solves else WrittenOptions
+    namespace = {"kind": kind, "name": name, "__doc__": f"Options of the memory {name}: {kind.equation}."}
+    title = f"{name.title().replace('_', '')}Options"
+    return dataclasses.make_dataclass(title, [], bases=(base,), namespace=namespace, frozen=True, kw_only=True)
+
+
+MIXERS: dict[str, type] = {"map": MapOptions} | {name: written_options(name, kind) for name, kind in WRITTEN.items()}
+PLACES = ChainMap({"same": Same}, MIXERS)  # of one place of a model

@@ -5,22 +5,20 @@ from typing import Any
 from zoo_example import SIZE, WIDTH
 
 from attn_jax.attention.names import required_options
-from attn_jax.models.attention_options import AttentionOptions
-from attn_jax.options import options_of
+from attn_jax.parts import fields_of
 
 MAKE = "import jax\n\nimport attn_jax\n"
 CALL = "variables = attention.init(jax.random.key(0), query, keys, values)\n"
 CALL += "attended = attention.apply(variables, query, keys, values)"
+SMALL = {"query_features": WIDTH, "features": 8, "max_length": SIZE, "num_features": 64, "size": 2}
 
 
 def options_for(kind: type) -> dict[str, Any]:
-    """Chooses values for the required fields of a class, for the example: small ones."""
-    small = {"query_features": WIDTH, "features": 8, "max_length": SIZE, "num_features": 64, "size": 2, "softcap": 2.0}
-    defaults = {key: option.default for key, option in options_of(AttentionOptions).items()}
+    """Chooses values for the required fields of a class, and for its sizes, for the example: small ones."""
     needed = required_options(kind)
-    if missing := [name for name in needed if name not in defaults | small]:
+    if missing := [name for name in needed if name not in SMALL]:
         raise ValueError(f"{kind.__name__} needs {', '.join(missing)}: give small values in docs/_ext/zoo_code.py")
-    return {name: (defaults | small)[name] for name in needed}
+    return {name: value for name, value in SMALL.items() if name in {*needed, *fields_of(kind)}}
 
 
 def construct(kind: Any) -> Any:

@@ -21,14 +21,18 @@ from zoo_example import SCORES as EXAMPLE
 from zoo_mechanisms import mechanisms
 
 from attn_jax.attention import build_attention
-from attn_jax.attention.hard import baselines, readings
+from attn_jax.attention.hard import readings
+from attn_jax.attention.hard.baselines import BASELINES
 from attn_jax.attention.normalizers import NORMALIZERS, Normalizer, entmax, fusedmax
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.written import Linear, Mesa, dense, make_writes
 from attn_jax.attention.written.heads import WRITTEN
+from attn_jax.models.attention_options import DETERMINISTIC
 from attn_jax.models.seq2seq import objectives
 from attn_jax.models.seq2seq.objective_options import OBJECTIVES
 from attn_jax.outputs import OUTPUTS
+
+HARD = "model.objective=hard --config.model.objective.reading"
 
 
 def scores() -> list[Entry]:
@@ -101,27 +105,26 @@ def reading_entries() -> list[Entry]:
         code += "losses = ((sample.rows @ values) ** 2).sum(-1)  # your loss, at each row that was read\n"
         code += "surrogate = combine(sample, losses)  # minimize this"
         described = (getattr(readings, name), reading.function)
-        found.append(Entry("readings", name, reading, described, code=code, option=name))
+        option = f"model.attention.read={name}" if name in DETERMINISTIC else f"{HARD}={name}"
+        found.append(Entry("readings", name, reading, described, code=code, option=option))
     return found
 
 
 def baseline_entries() -> list[Entry]:
     """Returns the entries of BASELINES."""
-    found = []
-    for name, kind in baselines.BASELINES.items():
-        # What the readings compute themselves has no class: NoBaseline stands for it, and their file describes it.
-        part = baselines if kind is baselines.NoBaseline and name != "none" else kind
-        found.append(Entry("baselines", name, kind, (part,), first_line("baselines", name), option=name))
-    return found
+    return [
+        Entry("baselines", name, kind, (kind,), first_line("baselines", name), option=name)
+        for name, kind in BASELINES.items()
+    ]
 
 
 def objective_entries() -> list[Entry]:
     """Returns the objectives of the decoders."""
     classes = [x for x in vars(objectives).values() if isinstance(x, type) and x.__module__ == objectives.__name__]
     found = []
-    for name, allowed in OBJECTIVES.items():
-        of_name = [x for x in classes if x.__name__.lower().startswith(name)]
-        found.append(Entry("objectives", name, allowed, (*of_name, objectives), option=name))
+    for name, kind in OBJECTIVES.items():
+        of_name = [x for x in classes if x.__name__.lower().startswith(name)] or [kind]
+        found.append(Entry("objectives", name, kind, (*of_name, objectives), option=name))
     return found
 
 

@@ -17,17 +17,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 KINDS = {  # kind -> (title, what its entries are, option that chooses one)
     "scores": ("Scores", "How well a query and a key match.", "model.attention.score"),
     "normalizers": ("Normalizers", "From the scores of a row to its weights.", "model.attention.normalize"),
-    "readings": ("Readings", "What is read with a row of weights, and the gradient of it.", "model.attention.read"),
-    "baselines": ("Baselines", "What is subtracted from the loss at a sampled key.", "model.attention.baseline"),
+    "readings": ("Readings", "What is read with a row of weights, and the gradient of it.", "model.objective.reading"),
+    "baselines": ("Baselines", "What is subtracted from the loss at a sampled key.", "model.objective.baseline"),
     "objectives": ("Objectives", "Which loss a decoder with attention minimizes.", "model.objective"),
     "mechanisms": ("Mechanisms", "What else attention can have: windows, gates, fitted lines, heads.", ""),
-    "memories": ("Memories of fixed size", "Keys and values are written into one matrix.", "model.attention.memory"),
-    "outputs": ("Output layers", "From hidden states to words.", "model.output.name"),
+    "memories": ("Memories of fixed size", "Keys and values are written into one matrix.", "model.attention"),
+    "outputs": ("Output layers", "From hidden states to words.", "model.output"),
 }
 TEXTS = {  # the first line of entries whose docstrings begin with something else
     ("baselines", "none"): "b = 0: nothing is subtracted.",
-    ("baselines", "leave_one_out"): "b = the mean loss of the other samples (Kool 2019), computed by the reading.",
-    ("baselines", "soft"): "b = the loss at the mean context, that of soft attention (Deng 2018).",
     ("mechanisms", "hopfield"): "Several reads: the mean of the keys under the weights is the next query.",
 }
 NO_PAPER = {  # entries that need none, and why

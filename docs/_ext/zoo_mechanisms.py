@@ -67,13 +67,14 @@ def attention_code(fields: str, *parts: Any, call: str = CALL) -> str:
     return f'{MAKE}{imports(*parts)}\nattention = attn_jax.attention(score="scaled_dot", {fields})\n{call}'
 
 
+AROUND = "model.attention.wrappers"
 PLACED = CALL.replace("values)", "values, positions=jax.numpy.arange(len(query)))")
 MECHANISMS: dict[str, tuple] = {  # name -> (arguments of build_attention, what has docstrings, option, weights, code)
     **{
         name: (
             ("window",),
             (kind,),
-            f"model.attention.window={name}",
+            f"{AROUND}={name}",
             _by({"window": lambda kind=kind: construct(kind)}, positions=jnp.arange(SIZE)),
             attention_code(f"window={written(kind)}", kind, call=PLACED),
         )
@@ -83,7 +84,7 @@ MECHANISMS: dict[str, tuple] = {  # name -> (arguments of build_attention, what 
         name: (
             ("fit",),
             described_by(kind),
-            f"model.attention.fit={name}",
+            f"{AROUND}={name}",
             _by({"fit": lambda kind=kind: construct(kind)}),
             attention_code(f"fit={written(kind)}", kind),
         )
@@ -93,14 +94,14 @@ MECHANISMS: dict[str, tuple] = {  # name -> (arguments of build_attention, what 
     "difference": (
         ("difference",),
         (Subtract,),
-        "model.attention.difference=True",
+        f"{AROUND}=difference",
         _by({"difference": Subtract}),
         attention_code("difference=Subtract()", Subtract),
     ),
     "softcap": (
         (),
         (Softcap,),
-        "model.attention.softcap=2.0",
+        f"{AROUND}=softcap --config.{AROUND}.parts.softcap.softcap=2.0",
         lambda: softmax(2 * jnp.tanh(EXAMPLE / 2)),
         f"{MAKE}from attn_jax.attention.scores import ScaledDot, Softcap\n\n"
         f"attention = attn_jax.attention(score=Softcap(score=ScaledDot(), softcap=2.0))\n{CALL}",
@@ -108,21 +109,21 @@ MECHANISMS: dict[str, tuple] = {  # name -> (arguments of build_attention, what 
     "top_keys": (
         ("top_keys", "keys_per_block"),
         (selection.top_keys_mask,),
-        "model.attention.top_keys=3",
+        f"{AROUND}=top_keys --config.{AROUND}.parts.top_keys.count=3",
         _by({"top_keys": lambda: 3}),
         attention_code("top_keys=3"),
     ),
     "hopfield": (
         ("iterations",),
         (maps.Hopfield,),
-        "model.attention.iterations=3",
+        f"{AROUND}=hopfield --config.{AROUND}.parts.hopfield.iterations=3",
         _by({"iterations": lambda: 3}),
         attention_code("iterations=3"),
     ),
     "context_gate": (
         ("gate",),
         (gates.ContextGate,),
-        "model.attention.gate=True",
+        f"{AROUND}=gate",
         _by({"gate": lambda: True}),
         attention_code("gate=True"),
     ),
@@ -143,7 +144,7 @@ MECHANISMS: dict[str, tuple] = {  # name -> (arguments of build_attention, what 
         _by({"rotary": lambda: True}, positions=jnp.arange(SIZE)),
         attention_code("rotary=True", call=PLACED),
     ),
-    "selective": (("selective",), (selective,), "model.attention.selective=True", _selective, ""),
+    "selective": (("selective",), (selective,), f"{AROUND}=selective", _selective, ""),
     "monotonic": (
         ("monotonic",),
         (monotonic.MonotonicSelection, monotonic.expected_weights),
@@ -151,7 +152,7 @@ MECHANISMS: dict[str, tuple] = {  # name -> (arguments of build_attention, what 
         _monotonic,
         "",
     ),
-    "hidden_markov": ((), (monotonic.log_transition, monotonic.forward), "", _markov, ""),
+    "hidden_markov": ((), (monotonic.log_transition, monotonic.forward), "model.objective=markov", _markov, ""),
     "heads": (
         (),
         (MultiHead,),

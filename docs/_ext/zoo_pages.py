@@ -20,6 +20,7 @@ from zoo_entry import KINDS, ROOT, Entry
 from attn_jax.attention.hard.baselines import BASELINES
 from attn_jax.attention.hard.readings import READINGS
 from attn_jax.outputs import OutputSetting
+from attn_jax.parts import fields_of
 
 PREPARE = """import jax
 
@@ -219,8 +220,13 @@ def baseline_facts(entry: Entry) -> list[str]:
 
 
 def objective_facts(entry: Entry) -> list[str]:
-    """The readings that an objective can be trained with."""
-    return ["readings: " + ", ".join(f"[{name}](../readings/{name}.md)" for name in entry.value)]
+    """The keys of an objective, and the readings that it can be trained with."""
+    fields = fields_of(entry.value)
+    facts = [f"keys below `model.objective`: {', '.join(f'`{key}`' for key in fields) or 'none'}"]
+    if "reading" in fields:
+        table = fields["reading"].table
+        facts.append("readings: " + ", ".join(f"[{name}](../readings/{name}.md)" for name in table))
+    return facts
 
 
 def weights_facts(entry: Entry) -> list[str]:

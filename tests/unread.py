@@ -65,7 +65,7 @@ def built(config: Any, key: str) -> Any:
     options = resolve(config)
     if key.startswith("optimizer."):
         return options.optimizer.build(1000)
-    sizes = options.task.any_sizes
+    sizes = options.kind.any_sizes
     if hasattr(sizes, "target_vocab_size"):  # as many words as an option may tell apart
         sizes = sizes._replace(source_vocab_size=1000, target_vocab_size=1000)
     return options.build_model(sizes)

@@ -93,7 +93,7 @@ class Option(NamedTuple):
 
     @property
     def values(self) -> tuple:
-        """What decides whether a value of one option may be taken over for another of the same key."""
+        """Type, default and range: where they are equal, a value of one option may be taken over for another."""
         return self.kind, self.default, self.at_least, self.at_most, self.choices, self.each
 
     def check(self, key: str, value: Any) -> None:
@@ -153,7 +153,7 @@ class Choice(NamedTuple):
 
     @property
     def values(self) -> tuple:
-        """What decides whether a part of one slot may be taken over for another of the same key."""
+        """Names and default: where they are equal, a part of one slot may be taken over for another."""
         return tuple(self.table), self.default
 
 
@@ -172,7 +172,7 @@ class Repeat(NamedTuple):
 
     @property
     def values(self) -> tuple:
-        """What decides whether parts of one sequence may be taken over for another of the same key."""
+        """Names and default: where they are equal, parts of one sequence may be taken over for another."""
         return tuple(self.table), self.default
 
 
@@ -185,7 +185,7 @@ class Section(NamedTuple):
 
     @property
     def values(self) -> tuple:
-        """What decides whether a section may be taken over for another of the same key."""
+        """The class: where it is equal, a section may be taken over for another."""
         return (self.kind,)
 
     def of(self, chosen: Chosen) -> type:
@@ -328,10 +328,6 @@ class Recipe:
             if isinstance(error, UserError):
                 raise
             raise UserError(f"{self.key}: {error}") from error
-
-    def has(self, fact: str) -> bool:
-        """Tells whether the class has a field of this name."""
-        return _has_fields(self.kind) and any(field.name == fact for field in dataclasses.fields(self.kind))
 
 
 def _built(value: Any, facts: Mapping[str, Any]) -> Any:

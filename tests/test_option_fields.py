@@ -89,7 +89,6 @@ def test_a_recipe_is_built_with_facts_and_each_place_has_parameters_of_its_own()
 
     params = Both((first, second)).init(jax.random.key(0), jnp.ones((1, 2)))["params"]
     assert params.keys() == {"parts_0", "parts_1"}
-    assert root.steps[0].has("features") and not root.steps[0].has("width")
 
 
 def test_what_does_not_exist_has_no_key_and_its_default_in_the_object():

@@ -71,9 +71,7 @@ def check_weights(config: ConfigDict) -> None:
     """Raises a UserError for a model that has no attention weights."""
     model = resolve(config).model
     if not model.has_weights:
-        without = config.model.get("decoder", {}).get("name") == "none"
-        which = "model.decoder none" if without else f"model.name {model.name}"
-        raise UserError(f"{which} has no attention whose weights could be shown")
+        raise UserError(f"{model.label} has no attention whose weights could be shown")
 
 
 def best_metric(config: ConfigDict) -> tuple[str, str]:

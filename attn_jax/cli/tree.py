@@ -24,6 +24,7 @@ from attn_jax.parts import (
     Chosen,
     Field,
     Option,
+    Options,
     Repeat,
     Section,
     fields_of,
@@ -44,7 +45,7 @@ class Bare(Text):
 
 
 class Notes(NamedTuple):
-    """What a change of names did with options that were not at their defaults, and keys that are not known."""
+    """Options not at their defaults that a change of names kept or dropped, and keys that are not known."""
 
     kept: list[str]
     dropped: list[str]
@@ -108,7 +109,7 @@ class Resolver:
 
         `others` are the parts that could have been chosen, for messages.
         """
-        if isinstance(new.kind, type) and hasattr(new.kind, "check_chosen"):
+        if isinstance(new.kind, type) and issubclass(new.kind, Options):
             new.kind.check_chosen(self.names(old, new, path))
         before, after, tree = dict(old.chosen), dict(new.chosen), {}
         fields = {}

@@ -23,6 +23,7 @@ ATTENDS = Where(
 class Family(Options):
     """Options of a family of models. A subclass adds options, and defines `build`; the rest has defaults."""
 
+    name: ClassVar[str]  # key in the table of families
     data_kinds: ClassVar[tuple[str, ...]] = ("text",)  # of data that it reads, see attn_jax/evaluation/kinds.py
     continue_source: ClassVar[bool] = False  # the source is the beginning of the target
     output: ClassVar[OutputOptions | None] = None  # options of the output layer, of a family that has one
@@ -39,6 +40,11 @@ class Family(Options):
             UserError: options do not go together.
         """
         raise NotImplementedError
+
+    @property
+    def label(self) -> str:
+        """Choice that decides what the model is, for messages."""
+        return f"model.name {self.name}"
 
     @property
     def has_weights(self) -> bool:

@@ -45,8 +45,7 @@ class DecoderOptions(Options):
 
     uses_attention: ClassVar[bool] = True
     reverse_source: ClassVar[bool] = False
-    bridge: ClassVar[str] = "zeros"
-    offers: ClassVar[frozenset[str]] = frozenset()  # parts of the model that it can work with, beyond the source
+    in_a_loop: ClassVar[bool] = False  # attends step by step, so that a sampled context or tags may enter its state
 
     def build(
         self,
@@ -164,7 +163,7 @@ class PlainOptions(RecurrentDecoderOptions):
 class AttendingOptions(RecurrentDecoderOptions):
     """Options of the recurrent decoders that attend to the source."""
 
-    offers: ClassVar[frozenset[str]] = frozenset({"trajectory", "tags"})
+    in_a_loop: ClassVar[bool] = True
     kind: ClassVar[type[Decoder]]
 
     readout_size: int = option(256, "width of the attentional hidden state, the input of the output layer", at_least=1)

@@ -119,7 +119,7 @@ class ObjectiveOptions(Options):
 
 
 class Context(NamedTuple):
-    """What an objective may need to know of the rest of the model."""
+    """Facts about the rest of the model that an objective may need."""
 
     sizes: TextSizes
     setting: Setting

@@ -139,6 +139,10 @@ class Seq2SeqOptions(OutputUser, EncoderUser, Family):
         return self.decoder.uses_attention
 
     @property
+    def label(self) -> str:
+        return super().label if self.has_weights else "model.decoder none"
+
+    @property
     def reading(self) -> Reading | None:
         return self.objective.reading_of_keys() if self.has_weights else None
 
@@ -219,7 +223,7 @@ class Seq2SeqOptions(OutputUser, EncoderUser, Family):
                     "model.attention.dropout is of the mean context, which this model.objective reads only with "
                     "model.decoder.input_feeding or model.decoder bahdanau; expected 0"
                 )
-        if objective.samples_context and "trajectory" not in self.decoder.offers:
+        if objective.samples_context and not self.decoder.in_a_loop:
             raise UserError(
                 "model.objective trajectory feeds a sampled context back; it needs model.decoder luong or bahdanau"
             )
@@ -241,7 +245,7 @@ class Seq2SeqOptions(OutputUser, EncoderUser, Family):
         """
         if not self.tags.attends:
             return decoder
-        if "tags" not in self.decoder.offers or self.attention.moves_along:
+        if not self.decoder.in_a_loop or self.attention.moves_along:
             raise UserError(
                 "model.tags attended needs model.decoder luong or bahdanau, and attention to all keys: no window, not "
                 "monotonic; expected model.tags fed"

@@ -132,3 +132,38 @@ def test_wrong_values_are_told_in_one_line(key, value, message):
     with pytest.raises(UserError) as error:
         resolve_tree(Root, None, {key: value})
     assert str(error.value) == message
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Small(Options):
+    """One of two parts with options of equal names."""
+
+    same: int = option(3, "size", at_least=1)
+    default: int = option(3, "size", at_least=1)
+    range: int = option(3, "size", at_least=1)
+    kind: int = option(3, "size")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Large(Options):
+    """The other: only one of the options means the same."""
+
+    same: int = option(3, "how large", at_least=1)
+    default: int = option(4, "size", at_least=1)
+    range: int = option(3, "size", at_least=2)
+    kind: float = option(3.0, "size")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Either(Options):
+    """A root with the two."""
+
+    part: Options = choice({"small": Small, "large": Large}, "small", "a slot")
+
+
+def test_only_options_of_equal_type_default_and_range_are_kept():
+    values = {f"part.{key}": 7 for key in ("same", "default", "range", "kind")}
+    tree, _ = resolve_tree(Either, None, values)
+    changed, notes = resolve_tree(Either, tree, {"part": "large"})
+    assert dict(changed.part) == {"name": "large", "same": 7, "default": 4, "range": 3, "kind": 3.0}
+    assert notes.kept == ["part.same"] and notes.dropped == ["part.default", "part.range", "part.kind"]

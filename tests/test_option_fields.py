@@ -166,4 +166,4 @@ def test_only_options_of_equal_type_default_and_range_are_kept():
     tree, _ = resolve_tree(Either, None, values)
     changed, notes = resolve_tree(Either, tree, {"part": "large"})
     assert dict(changed.part) == {"name": "large", "same": 7, "default": 4, "range": 3, "kind": 3.0}
-    assert notes.kept == ["part.same"] and notes.dropped == ["part.default", "part.range", "part.kind"]
+    assert notes.kept == ["part.same"] and sorted(notes.dropped) == ["part.default", "part.kind", "part.range"]

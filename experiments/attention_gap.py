@@ -42,8 +42,8 @@ def measure(workdir: pathlib.Path, data_dir: str, num_groups: int) -> dict[str, 
     """Returns (label, sentences, BLEU, perplexity) for each group of source lengths and for all sentences."""
     config = change(load_config(workdir), {"decode.method": "greedy"} | ({"data_dir": data_dir} if data_dir else {}))
     tokenize = resolve(config).task.tokenize
-    _, pairs = own_split(build_task(config, load_vocabularies(workdir)))
-    trained = restore(config, workdir)
+    _, pairs = own_split(build_task(resolve(config), load_vocabularies(workdir)))
+    trained = restore(resolve(config), workdir)
     hypotheses = [found[0].text for found in trained.predictor.translator.translate(trained.params[0], pairs.source)]
     log_probs = trained.predictor.log_probs(trained.params[0], pairs)
     tokens = trained.predictor.translator.encode(pairs).target.lengths

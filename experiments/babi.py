@@ -26,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.build import build_task  # noqa: E402
+from attn_jax.cli.options import resolve  # noqa: E402
 from attn_jax.cli.snapshot import restore  # noqa: E402
 from attn_jax.cli.sweep import Job, named, run_jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
@@ -162,12 +163,12 @@ def measure(job: Job, workdir: pathlib.Path, data_dir: str, fresh: bool, joint: 
         errors = [100 - value for value in result["metrics"]["accuracy"]["seeds"]]
         if not fresh:
             return [Row(config.task.numbers[0], errors, chosen)]
-    trained, rows = restore(config, workdir), []
+    trained, rows = restore(resolve(config), workdir), []
     for number in TASKS if joint else config.task.numbers:
         one = config.copy_and_resolve_references()
         one.data_dir, one.task.numbers = data_dir, (number,)
         vocabularies = Task.load(workdir)
-        splits, new, old = build_task(one, vocabularies).splits, None, None
+        splits, new, old = build_task(resolve(one), vocabularies).splits, None, None
         if joint:
             errors = [wrong(trained.evaluator, params, splits["test"]) for params in trained.params]
         if fresh:

@@ -33,7 +33,7 @@ from ml_collections import ConfigDict
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.checks import seeds_of  # noqa: E402
+from attn_jax.cli.options import resolve  # noqa: E402
 from attn_jax.cli.tree import flatten  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
@@ -244,7 +244,7 @@ def member(config: ConfigDict) -> dict[str, Any]:
     values |= {key.removesuffix(".name"): value for key, value in values.items()}  # a slot by its own key, too
     # The readings with more settings come last: the last that fits says all.
     *_, reading = (name for name, own in READINGS.items() if own.items() <= values.items())
-    return {"reading": reading, "width": config.model.hidden_size, "seeds": list(seeds_of(config))}
+    return {"reading": reading, "width": config.model.hidden_size, "seeds": list(resolve(config).all_seeds)}
 
 
 def ensembles(found: list[dict[str, Any]]) -> str:

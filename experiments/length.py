@@ -30,6 +30,7 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.cli.options import resolve  # noqa: E402
 from attn_jax.cli.snapshot import restore  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import lookup, one_line  # noqa: E402
@@ -68,7 +69,7 @@ def measure(workdir: pathlib.Path, count: int) -> dict[int, dict[str, dict]]:
     longest = config.task.lengths[1]
     with config.unlocked():
         config.decode.max_length = FACTORS[-1] * longest + 1
-    trained = restore(config, workdir)
+    trained = restore(resolve(config), workdir)
     results = {}
     for factor in FACTORS:
         rng = np.random.default_rng((2, factor))  # never the generator of a split

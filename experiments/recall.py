@@ -43,6 +43,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.commands import restore  # noqa: E402
+from attn_jax.cli.options import resolve  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.provenance import provenance  # noqa: E402
@@ -98,7 +99,7 @@ def recalled(model: Model, params: Params, batch: dict[str, np.ndarray], values:
 def measure(workdir: pathlib.Path, count: int) -> list[float]:
     """Returns the share of values that each seed of a run recalls in `count` new texts, in percent."""
     config = load_config(workdir)
-    trained = restore(config, workdir)
+    trained = restore(resolve(config), workdir)
     sizes = {key: config.task[key] for key in ("num_pairs", "num_keys", "num_values", "num_fillers", "length")}
     pairs = sample(count, np.random.default_rng((2, 1)), **sizes)  # never the generator of a split
     encoded = trained.predictor.translator.encode(pairs)

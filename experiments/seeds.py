@@ -27,6 +27,7 @@ from absl import logging
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.cli.options import resolve  # noqa: E402
 from attn_jax.cli.snapshot import restore  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
@@ -72,7 +73,7 @@ def losses(workdir: pathlib.Path) -> np.ndarray:
 
 def params_of(workdir: pathlib.Path) -> list[Params]:
     """Loads the parameters of each seed of a run."""
-    return restore(load_config(workdir), workdir).params
+    return restore(resolve(load_config(workdir)), workdir).params
 
 
 def largest_difference(a: Params, b: Params) -> float:

@@ -140,7 +140,7 @@ def time_steps(data_dir: str, windows: int, steps: int, language: str = LANGUAGE
     """Returns the seconds of a training step (one seed) in each window, by variant; they take turns on one batch."""
     configs = {variant: config_of(language, variant, data_dir) for variant in VARIANTS}
     config = configs["soft"]
-    task = build_task(config)
+    task = build_task(resolve(config))
     vocabularies = task.source_vocabulary, task.target_vocabulary
     pairs = encode_pairs(task.splits["train"], *vocabularies)
     batches = Batches(pairs, config.task.buckets.shapes, config.task.batch_size, config.task.batch_unit, seeds=(0,))

@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.build import build_task  # noqa: E402
-from attn_jax.cli.options import change  # noqa: E402
+from attn_jax.cli.options import change, resolve  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.paths import expanded, user_path  # noqa: E402
 from attn_jax.tasks import Pairs  # noqa: E402
@@ -71,7 +71,7 @@ EPOCH = re.compile(r"Epoch +(\d+), total training loss: .* ([\d.]+)\[sec\]")
 def sentences(data_dir: str) -> dict[str, Pairs]:
     """Returns the training and dev pairs of experiments/attention.py."""
     config = change(enja_soft.get_config(), {"data_dir": data_dir, "task.num_examples": NUM_PAIRS})
-    return build_task(config).splits
+    return build_task(resolve(config)).splits
 
 
 def checksum_of(splits: dict[str, Pairs]) -> int:

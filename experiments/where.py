@@ -32,7 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.build import build_setup, build_task  # noqa: E402
-from attn_jax.cli.options import change  # noqa: E402
+from attn_jax.cli.options import change, resolve  # noqa: E402
 from attn_jax.cli.snapshot import kept_of, own_split, restore  # noqa: E402
 from attn_jax.cli.sweep import Job, named, run_jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
@@ -131,12 +131,12 @@ def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
     context is fed back. A number that is not defined is None: the cells that weights on words alone are on.
     """
     config = load_config(workdir)
-    snapshot = restore(config, workdir)
-    task = build_task(config, kept_of(config, workdir))
+    snapshot = restore(resolve(config), workdir)
+    task = build_task(resolve(config), kept_of(resolve(config), workdir))
     _, split = own_split(task)
     names = ["exact_match", "touch", "point", "cells", "uniform"]
     values = snapshot.evaluator.measure(snapshot.params, split, names).values
-    single = build_setup(one_cell(config), task.kept).evaluator
+    single = build_setup(resolve(one_cell(config)), task.kept).evaluator
     edges = snapshot.model.module.picture.grid.edges(*snapshot.predictor.image[:2])
     centred = [100 * snapshot.evaluator.places(params, split, edges)["touch"] for params in snapshot.params]
     values |= {"touch_by_centre": {"seeds": centred}}
@@ -160,8 +160,8 @@ def looks(todo: Sequence[Job], folder: pathlib.Path, names: Sequence[str]) -> di
         if not (path / "result.json").exists():
             continue
         config = load_config(path)
-        snapshot = restore(config, path)
-        _, split = own_split(build_task(config, kept_of(config, path)))
+        snapshot = restore(resolve(config), path)
+        _, split = own_split(build_task(resolve(config), kept_of(resolve(config), path)))
         one, predictor = split.select([SHOWN]), snapshot.predictor
         (weights,) = predictor.grids(snapshot.params[0], one)
         image = predictor.gallery.pixels(one.source[0].partition("\t")[0])

@@ -53,7 +53,7 @@ def changed(world: World, changes: dict[str, Any]) -> World:
 def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
     """Returns {name of BEYOND: {metric: value of each seed}} of a run."""
     config = load_config(workdir)
-    snapshot = restore(config, workdir)
+    snapshot = restore(resolve(config), workdir)
     questions, words = resolve(config).kind.load(workdir)
     world, found = gallery_of(questions).gallery.world, {}
     for name, changes in BEYOND.items():
@@ -62,7 +62,7 @@ def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
             questions.to_json()["tokens"], questions.image, questions.world | dataclasses.asdict(other)
         )
         task = scenes(world=other, form=config.task.form, num_examples=1, valid_size=1, vocabularies=(kept, words))
-        evaluator = build_setup(config, (kept, words)).evaluator
+        evaluator = build_setup(resolve(config), (kept, words)).evaluator
         values = evaluator.measure(snapshot.params, task.splits["test"], METRICS).values
         found[name] = {metric: [float(x) for x in values[metric]["seeds"]] for metric in METRICS}
     return found

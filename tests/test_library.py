@@ -25,7 +25,7 @@ from attn_jax.attention.scores import Boxcar
 from attn_jax.attention.scores.kernels import KERNELS
 from attn_jax.cli import runs
 from attn_jax.cli.build import build_setup
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.overrides import load_config_file
 from attn_jax.cli.workdir import plain, save_config
 from attn_jax.errors import UserError
@@ -366,10 +366,10 @@ def workdir(tmp_path_factory):
     save_config(folder, config)
     vocabularies = tuple(Characters.train(lines, vocab_size=30) for lines in (["abcd"], ["wxyz"]))
     save_vocabularies(folder, vocabularies)
-    model = build_setup(config, vocabularies)
+    model = build_setup(resolve(config), vocabularies)
     example = jax.tree.map(jnp.asarray, model.example)
     params = fill(jax.eval_shape(lambda: model.model.init(jax.random.key(0), example)))
-    with runs.open_checkpoints(config, folder) as checkpoints:
+    with runs.open_checkpoints(resolve(config), folder) as checkpoints:
         extra = {"finished": True, "data": data_checksums(folder)}
         state = {"params": params, "step": np.int32(3)}
         checkpoints.save(3, state, config=plain(config), extra=extra, metrics={"loss": 1.0})
@@ -407,8 +407,9 @@ def test_attention_gives_each_output_with_the_weights_of_every_place(workdir):
     ],
 )
 def test_a_model_without_such_weights_says_so(workdir, name, changes, message):
-    config = change(load_config_file(name), changes)
-    loaded = dataclasses.replace(attn_jax.load(workdir), config=config)
+    loaded = attn_jax.load(workdir)
+    options = resolve(change(load_config_file(name), changes))
+    loaded = dataclasses.replace(loaded, snapshot=loaded.snapshot._replace(options=options))
     with pytest.raises(UserError, match=message):
         loaded.attention(["1 May 2026"])
 

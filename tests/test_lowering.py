@@ -12,6 +12,7 @@ from test_configs import CONFIGS, ROOT, shrunk
 from attn_jax.attention.fused import fused_attention
 from attn_jax.attention.masks import causal
 from attn_jax.cli.build import Setup, build_setup, build_task
+from attn_jax.cli.options import resolve
 from attn_jax.cli.overrides import load_config_file
 from attn_jax.models.families import FAMILIES
 from attn_jax.training.loop import TrainState, make_train_step
@@ -41,8 +42,8 @@ def test_every_family_is_tried():
 @pytest.mark.parametrize("family", sorted(EACH))
 def test_steps_lower(family, tmp_path):
     config = small(EACH[family], tmp_path)
-    task = build_task(config)
-    setup: Setup = build_setup(config, task.kept)
+    task = build_task(resolve(config))
+    setup: Setup = build_setup(resolve(config), task.kept)
     batches = task.batches(**setup.batch_options, seeds=(0,), row_multiple=1)
     batch, model, tx = batches.batch_at(0), setup.model, optax.adam(1e-3)
     create = lambda rng, example: TrainState.create(model.init(rng, example), tx, rng)  # noqa: E731

@@ -75,8 +75,8 @@ def check(model, tx, batch):
 @pytest.mark.parametrize("name", sorted({*EACH.values(), *OTHERS, *PARTS}))
 def test_axes_in_every_family_are_added_explicitly(name, tmp_path):
     config = small(name, tmp_path)
-    task = build_task(config)
-    setup = build_setup(config, task.kept)
+    task = build_task(resolve(config))
+    setup = build_setup(resolve(config), task.kept)
     batch = task.batches(**setup.batch_options, seeds=(0,), row_multiple=1).batch_at(0)
     check(setup.model, resolve(config).optimizer.build(2), batch)
 

@@ -27,8 +27,8 @@ OTHERS += "babi_memnn babi_dmn brown_sampled brown_adaptive scenes_hard language
 @pytest.mark.parametrize("name", CONFIGS)
 def test_what_a_run_trains_has_32_bits(name, tmp_path):
     config = small(name, tmp_path)
-    task = build_task(config)
-    setup, tx = build_setup(config, task.kept), resolve(config).optimizer.build(2)
+    task = build_task(resolve(config))
+    setup, tx = build_setup(resolve(config), task.kept), resolve(config).optimizer.build(2)
     batch = task.batches(**setup.batch_options, seeds=(0,), row_multiple=1).batch_at(0)
     create = lambda rng, batch: TrainState.create(setup.model.init(rng, batch), tx, rng)  # noqa: E731
     with jax.enable_x64(True):
@@ -45,8 +45,8 @@ def test_what_a_run_trains_has_32_bits(name, tmp_path):
 def test_losses_evaluation_and_decoding_have_the_type_of_the_parameters(name, tmp_path):
     """And a step of decoding returns a state of the types that it took, as a loop has to carry it."""
     config = small(name, tmp_path)
-    task = build_task(config)
-    setup = build_setup(config, task.kept)
+    task = build_task(resolve(config))
+    setup = build_setup(resolve(config), task.kept)
     model, batch = setup.model, task.batches(**setup.batch_options, seeds=(0,), row_multiple=1).batch_at(0)
 
     def results(rng, batch):

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 from attn_jax.cli import runs
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.tree import keys
 from configs import quickstart
 
@@ -96,7 +96,7 @@ def timeless(workdir: pathlib.Path) -> list[dict]:
 
 def train(config, workdir: pathlib.Path):
     """(run, fitted), to the end or wherever it stops."""
-    run = runs.open_run(config, workdir)
+    run = runs.open_run(resolve(config), workdir)
     try:
         return run, runs.train(run)
     finally:

@@ -4,31 +4,28 @@ import math
 import pathlib
 
 import jax
-from ml_collections import ConfigDict
 
-from attn_jax.cli.options import RunOptions, resolve
+from attn_jax.cli.options import RunOptions
 from attn_jax.errors import UserError, lookup
 from attn_jax.training.options import StartOptions
 from attn_jax.training.parallel import group_size
 
 
-def check(config: ConfigDict) -> RunOptions:
-    """Checks a config as far as possible without the data; returns its options.
+def check(options: RunOptions) -> None:
+    """Checks the options of a run as far as possible without the data.
 
     Raises:
-        UserError: the config is wrong.
+        UserError: an option is wrong.
     """
-    options = resolve(config)
     options.build_model()
     check_metrics(options)
     options.kind.check(options)
     check_ensemble(options)
     check_vectors(options)
     options.optimizer.build(1)
-    best_metric(config)
+    best_metric(options)
     if options.parallel.strategy.divides_state:
         group_size(jax.device_count(), options.parallel.replicas)
-    return options
 
 
 def check_metrics(options: RunOptions) -> None:
@@ -67,30 +64,25 @@ def start_of(options: RunOptions) -> StartOptions:
     return options.train.start or StartOptions()
 
 
-def check_weights(config: ConfigDict) -> None:
+def check_weights(options: RunOptions) -> None:
     """Raises a UserError for a model that has no attention weights."""
-    model = resolve(config).model
+    model = options.model
     if not model.has_weights:
         raise UserError(f"{model.label} has no attention whose weights could be shown")
 
 
-def best_metric(config: ConfigDict) -> tuple[str, str]:
+def best_metric(options: RunOptions) -> tuple[str, str]:
     """Returns (train.best_metric, "min" or "max" for the better direction).
 
     Raises:
         UserError: there is no such metric, or neither direction is better.
     """
-    name, metrics = config.train.best_metric, resolve(config).kind.metrics
+    name, metrics = options.train.best_metric, options.kind.metrics
     best = lookup(metrics, name, "train.best_metric").best
     if best is None:
         known = ", ".join(other for other, metric in metrics.items() if metric.best)
         raise UserError(f"train.best_metric {name}: neither a low nor a high value is better; expected one of {known}")
     return name, best
-
-
-def seeds_of(config: ConfigDict) -> tuple[int, ...]:
-    """Returns config.seeds, or config.seed alone."""
-    return resolve(config).all_seeds
 
 
 def check_num_samples(options: RunOptions, longest: int, *, cells: tuple[int, int] | None = None) -> None:

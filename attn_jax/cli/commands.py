@@ -1,6 +1,6 @@
 """Commands: train, eval, compare, predict, score, visualize, analyze, report, export. Results go to standard output.
 
-Each command takes (config, workdir, files). All but `train` need only a work directory with a checkpoint.
+Each command takes (options, workdir, files). All but `train` need only a work directory with a checkpoint.
 """
 
 import pathlib
@@ -10,17 +10,16 @@ import sys
 from collections.abc import Sequence
 
 import jax
-from ml_collections import ConfigDict
 
 from attn_jax.cli import build, runs, sentences
 from attn_jax.cli.analyze import MEASURES, analysis_of, analysis_table, measures_of
-from attn_jax.cli.checks import check, check_metrics, check_weights, seeds_of
+from attn_jax.cli.checks import check, check_metrics, check_weights
 from attn_jax.cli.compare import compare_runs, comparison_lines
 from attn_jax.cli.export import check_reads_text, export_model, left_behind, source_length_of
 from attn_jax.cli.inputs import Files, lines_of
 from attn_jax.cli.lines import header, label, program, say, say_examples, table
 from attn_jax.cli.modes import MODES
-from attn_jax.cli.options import resolve, schema_of
+from attn_jax.cli.options import RunOptions, schema_of
 from attn_jax.cli.overrides import overridden_keys
 from attn_jax.cli.report import write_report
 from attn_jax.cli.results import read_finished
@@ -44,32 +43,32 @@ from attn_jax.types import Params
 ECHOED = re.compile(r"[^-\\][^\\]*")  # texts that every echo prints as they are
 
 
-def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+def train(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     """Trains to the end, from the newest checkpoint if there is one; then evaluates and plots.
 
     Raises:
         Interrupted: a signal arrived, and the training was saved.
     """
     path = workdir / "result.json"
-    if (steps := runs.finished_before(config, workdir)) is not None:
+    if (steps := runs.finished_before(options, workdir)) is not None:
         result = read_finished(path)
-        say(header(config, workdir, files.overrides))
+        say(header(options, workdir, files.overrides))
         say(f"{'finished':<14}{steps} steps are done already; the result is in {path}")
         say(table(result, path))
-        if other := measured_otherwise(workdir, config):
+        if other := measured_otherwise(workdir, options.config):
             key, before, now = other
             how = f"with {key} {short(before)}, not {short(now)}"
             say(f"{'measured':<14}{how}; measure with --mode=eval --workdir={workdir}")
         return
-    run = runs.open_run(config, workdir)
+    run = runs.open_run(options, workdir)
     with run.checkpoints:
-        check_members(config, run, workdir)
-        say(header(config, workdir, files.overrides))
+        check_members(options, run, workdir)
+        say(header(options, workdir, files.overrides))
         if files.notes:
             notice(f"{'options':<14}{files.notes}")
         for what, count in run.task.stats.items():
             notice(f"{'data':<14}{what}: {count:,}")
-        if how := build.describe(resolve(config)):
+        if how := build.describe(options):
             notice(f"{'attention':<14}{how}")
         for what, message in run.batches.messages:
             notice(f"{what:<14}{message}")
@@ -77,11 +76,11 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         if ended.reason is Reason.INTERRUPTED:
             say(f"{'interrupted':<14}at step {ended.step}, saved; the same command goes on from there")
             raise Interrupted(ended.signal)
-        params, used = runs.final_params(config, run.checkpoints, run.setup)
-        index = runs.choose_seed(config, run.setup.evaluator, params, run.task)
-        snapshot = ensembled(config, Snapshot(run.setup, params, used, index), run.task.kept, workdir)
+        params, used = runs.final_params(options, run.checkpoints, run.setup)
+        index = runs.choose_seed(options, run.setup.evaluator, params, run.task)
+        snapshot = ensembled(Snapshot(options, run.setup, params, used, index), run.task.kept, workdir)
         name, split = own_split(run.task)
-        result, of_each = measure(config, snapshot, split, name, files.overrides)
+        result, of_each = measure(snapshot, split, name, files.overrides)
         result["checksums"] |= run.splits
         result |= {"steps": ended.step, "train_seconds": round(run.trained_seconds, 1)}
         if run.skipped:
@@ -91,19 +90,19 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
             say(table(result, path))  # printed before anything is saved, in case the disk is full
             sentences.save_sentences(workdir / sentences.FILE, of_each)
             save_json(path, result)
-            plot(config, workdir, run, snapshot.chosen, split)
+            plot(options, workdir, run, snapshot.chosen, split)
     command = f"{printing(run.task.examples[0])} | {program()} --mode=predict --workdir={shlex.quote(str(workdir))}"
     say(f"{'try':<14}{command}")
 
 
-def check_members(config: ConfigDict, run: Run, workdir: pathlib.Path) -> None:
+def check_members(options: RunOptions, run: Run, workdir: pathlib.Path) -> None:
     """Checks, before a training that may take long, the ensemble that will be measured after it, if there is one.
 
     Raises:
         UserError: a run of decode.ensemble.workdirs cannot be a member.
     """
-    for path in resolve(config).decode.ensemble.workdirs:
-        check_other_run(path, config, run.task.kept, workdir)
+    for path in options.decode.ensemble.workdirs:
+        check_other_run(path, options, run.task.kept, workdir)
 
 
 def printing(text: str) -> str:
@@ -116,29 +115,29 @@ def printing(text: str) -> str:
     return f"printf '{pattern}' {' '.join(map(shlex.quote, fields))}"
 
 
-def plot(config: ConfigDict, workdir: pathlib.Path, run: Run, params: Params, split: Split) -> None:
+def plot(options: RunOptions, workdir: pathlib.Path, run: Run, params: Params, split: Split) -> None:
     """Plots the loss curves of a finished run, and the attention weights of examples of a split."""
-    curves, count = workdir / "curves.png", config.eval.num_pictures
+    curves, count = workdir / "curves.png", options.eval.num_pictures
     loss_unit = run.setup.evaluator.loss_unit
     pictures = [str(curves)] if plots.plot_curves(workdir / "metrics.jsonl", curves, loss_unit) else []
-    if resolve(config).model.has_weights and count > 0:
+    if options.model.has_weights and count > 0:
         paths = run.setup.predictor.plot_overview(params, run.task, split, workdir, count)
         pictures.insert(0, f"{paths[0]} ... {paths[-1].name}")
     if pictures:
         say(f"{'pictures':<14}{', '.join(pictures)}")
 
 
-def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+def evaluation(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     """Evaluates the checkpoint on the test (or validation) split of the run or on other files; writes eval.json.
 
     The results at the end of training remain in result.json.
     """
-    check_metrics(options := resolve(config))
+    check_metrics(options)
     options.kind.check(options)
-    snapshot, path = restore(config, workdir), workdir / "result.json"
-    name, split = split_of(config, workdir, files, snapshot)
+    snapshot, path = restore(options, workdir), workdir / "result.json"
+    name, split = split_of(workdir, files, snapshot)
     before = load_json(path) if path.exists() else {}
-    result, of_each = measure(config, snapshot, split, name, files.overrides)
+    result, of_each = measure(snapshot, split, name, files.overrides)
     result |= {key: before[key] for key in ("chosen_seed", "steps", "train_seconds") if key in before}
     if isinstance(trained := before.get("checksums"), dict):
         result["checksums"] |= {key: value for key, value in trained.items() if key not in MEASURED}
@@ -148,7 +147,7 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     save_json(workdir / "eval.json", result)
 
 
-def compare(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+def compare(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     """Prints the paired differences of the run to a baseline and writes comparison.json; see attn_jax.cli.compare."""
     check_links(workdir)
     found = compare_runs(workdir, pathlib.Path(files.baseline), files.measured)
@@ -157,18 +156,18 @@ def compare(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         say(line)
 
 
-def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+def predict(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     """Predicts from lines of standard input (or of --source) to standard output; an empty line stays empty.
 
     Each sentence gives decode.n_best lines: the best of a beam, or samples. Missing ones are empty lines with score
     -inf; the first prediction of an empty line has score 0. decode.with_scores prefixes each line with "score TAB".
     """
     lines = lines_of(files)
-    snapshot = restore(config, workdir)
-    if cost := build.describe_decoding(config, snapshot.predictor):
+    snapshot = restore(options, workdir)
+    if cost := build.describe_decoding(options, snapshot.predictor):
         notice(f"{'decoding':<14}{cost}")
     # One line at a time on a terminal, so that each answer appears at once.
-    chunk = 1 if not files.source and sys.stdin.isatty() else config.decode.batch_size
+    chunk = 1 if not files.source and sys.stdin.isatty() else options.decode.batch_size
     sources: list[str] = []
     # A pipe gets predictions unchanged; a terminal gets escapes for control characters.
     shown = printable if sys.stdout.isatty() else str
@@ -178,12 +177,12 @@ def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     snapshot.predictor.report(sources)
 
 
-def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+def score(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     """Prints log p(target | source) for each pair of --source and --target, or for lines "source TAB target"."""
-    if not resolve(config).task.of_pairs:
+    if not options.task.of_pairs:
         raise UserError("--mode=score is for models of text; --mode=eval measures a regression")
     if files.source and files.target:
-        snapshot = restore(config, workdir)
+        snapshot = restore(options, workdir)
         pairs = snapshot.predictor.read_files(files.source, files.target)
     elif files.source or files.target:
         raise UserError("--mode=score takes --source=FILE and --target=FILE together, or tab-separated standard input")
@@ -192,21 +191,21 @@ def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         for number, row in enumerate(rows, 1):
             if len(row) != 2:
                 raise UserError(f"standard input, line {number}: expected source TAB target, but there is no tab")
-        snapshot = restore(config, workdir)
+        snapshot = restore(options, workdir)
         pairs = snapshot.predictor.read_pairs(Pairs([row[0] for row in rows], [row[1] for row in rows]))
         pairs = snapshot.predictor.accept(pairs, "standard input")
     for value in snapshot.predictor.log_probs(snapshot.chosen, pairs) if len(pairs) else ():
         print(float32_text(value))
 
 
-def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+def visualize(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     """Plots the attention weights of the model for each line of standard input (or of --source).
 
     A JSON file next to each picture contains the weights as numbers.
     """
-    check_weights(config)
+    check_weights(options)
     lines = lines_of(files)
-    snapshot = restore(config, workdir)
+    snapshot = restore(options, workdir)
     texts = snapshot.predictor.read_lines(lines)
     if not texts:
         raise UserError(f"--mode=visualize got no sentence from {files.source or 'standard input'}")
@@ -220,22 +219,22 @@ def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     snapshot.predictor.report(texts)
 
 
-def analyze(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+def analyze(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     """Prints measures of the attention weights and writes them to analysis.json; see attn_jax.cli.analyze.
 
     The examples are those of --source and --target, or of the split that the run is evaluated on.
     """
-    check_weights(config)
-    snapshot = restore(config, workdir)
-    name, split = split_of(config, workdir, files, snapshot)
+    check_weights(options)
+    snapshot = restore(options, workdir)
+    name, split = split_of(workdir, files, snapshot)
     notice(f"{label(name):<14}analyzing {len(split):,} {snapshot.evaluator.unit} ...")
-    collector, task = snapshot.setup.collector, resolve(config).task
+    collector, task = snapshot.setup.collector, options.task
     found = analysis_of(collector, snapshot.params, split, task=task, gold_file=files.gold)
     result = {
-        "name": config.name,
+        "name": options.name,
         "split": name,
         snapshot.evaluator.unit: len(split),
-        "seeds": list(seeds_of(config)),
+        "seeds": list(options.all_seeds),
         "checkpoint": snapshot.used,
         **found,
         "overrides": list(files.overrides),
@@ -248,15 +247,15 @@ def analyze(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         notice(f"{name:<14}{MEASURES[name]}")
 
 
-def report(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+def report(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     """Writes report.html, a page about the run with the attention in examples; see attn_jax.cli.report.
 
     The examples are those of --source and --target, or of the split that the run is evaluated on.
     """
-    snapshot = restore(config, workdir)
-    name, split = split_of(config, workdir, files, snapshot)
+    snapshot = restore(options, workdir)
+    name, split = split_of(workdir, files, snapshot)
     written = write_report(
-        config,
+        options,
         workdir,
         evaluator=snapshot.evaluator,
         collector=snapshot.setup.collector,
@@ -270,30 +269,30 @@ def report(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     say(f"{'report':<14}{written.path}: {written.num_examples} examples, {written.size / 1e6:.1f} MB")
 
 
-def export(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+def export(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     """Writes the model to DIR/export for programs without this package; see attn_jax.cli.export."""
-    if not resolve(config).task.of_pairs:
+    if not options.task.of_pairs:
         raise UserError("--mode=export is for models of text")
-    if resolve(config).decode.ensemble.workdirs:
+    if options.decode.ensemble.workdirs:
         raise UserError("--mode=export writes one run; expected decode.ensemble none, or seeds, all those of the run")
-    snapshot, folder = restore(config, workdir), workdir / "export"
+    snapshot, folder = restore(options, workdir), workdir / "export"
     check_links(folder)
     check_reads_text(snapshot.model)
-    source_length = source_length_of(config, snapshot.setup, kept_of(config, workdir))
+    source_length = source_length_of(options, snapshot.setup, kept_of(options, workdir))
     export_model(
         snapshot.model,
         snapshot.chosen,
         folder,
         vocabularies=workdir / "vocabularies.json",
         source_vocab_size=len(snapshot.predictor.translator.source_vocabulary),
-        batch_size=config.decode.batch_size,
+        batch_size=options.decode.batch_size,
         source_length=source_length,
-        max_length=config.decode.max_length,
-        forbidden=resolve(config).decode.forbidden,
+        max_length=options.decode.max_length,
+        forbidden=options.decode.forbidden,
     )
     what = "prompts" if snapshot.model.continues_source else "sources"
-    say(f"{'exported':<14}{folder}: {config.decode.batch_size} {what} of at most {source_length} tokens")
-    if left := left_behind(config):
+    say(f"{'exported':<14}{folder}: {options.decode.batch_size} {what} of at most {source_length} tokens")
+    if left := left_behind(options):
         say(f"{'left behind':<14}{', '.join(left)}: decode.py takes the most probable token at each step")
     script, ids = shlex.quote(str(folder / "decode.py")), example_ids(snapshot)[: source_length - 1]
     say(f"{'try':<14}echo '{' '.join(map(str, [*ids, EOS]))}' | python {script}")
@@ -305,21 +304,21 @@ def example_ids(snapshot: Snapshot) -> list[int]:
     return list(range(UNK + 3, min(UNK + 6, len(vocabulary))))
 
 
-def check_overrides(config: ConfigDict, overrides: Sequence[str], mode: str, workdir: pathlib.Path) -> None:
+def check_overrides(options: RunOptions, overrides: Sequence[str], mode: str, workdir: pathlib.Path) -> None:
     """Checks that every option set on the command line is read by the mode, or is that of the trained run.
 
     Raises:
         UserError: an override has no effect, or the config is wrong.
     """
     if overrides:
-        check(config)
-        known = schema_of(config)
+        check(options)
+        known = schema_of(options.config)
         whole = {form: key for key in known for form in (key, key.removesuffix(".name").removesuffix(".pattern"))}
         keys = {key: whole[key] for key in overridden_keys(overrides)}
         late = [key for key, option in keys.items() if not known[option].afterwards]
         unread = [key for key, option in keys.items() if option.startswith(MODES[mode].unread)]
         if (late or unread) and mode != "train" and (workdir / "config.json").exists():
-            trained, given = flatten(load_config(workdir)), flatten(config)
+            trained, given = flatten(load_config(workdir)), flatten(options.config)
             if other := [key for key in late if given[keys[key]] != trained.get(keys[key])]:
                 raise UserError(
                     f"--mode={mode} trains nothing, and --config.{other[0]} has no effect there; leave it out"

@@ -23,10 +23,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
-from ml_collections import ConfigDict
 
 from attn_jax.cli.build import Setup, build_task
-from attn_jax.cli.options import schema_of
+from attn_jax.cli.options import RunOptions, schema_of
 from attn_jax.errors import UserError
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.models.base import Model
@@ -106,7 +105,7 @@ def check_reads_text(model: Model) -> None:
         raise UserError("--mode=export is for models of text, and this model reads images")
 
 
-def source_length_of(config: ConfigDict, setup: Setup, kept: Any) -> int:
+def source_length_of(options: RunOptions, setup: Setup, kept: Any) -> int:
     """Returns the length of the longest sources of training, eos included.
 
     A model that continues a prompt is trained without sources: its prompts are as long as the longest texts. The
@@ -119,7 +118,7 @@ def source_length_of(config: ConfigDict, setup: Setup, kept: Any) -> int:
     if buckets := setup.batch_options["buckets"]:
         return max(map(longest, make_buckets(buckets)))
     try:
-        batches = build_task(config, kept).batches(**setup.batch_options)
+        batches = build_task(options, kept).batches(**setup.batch_options)
     except UserError as error:
         raise UserError(
             f"{error}; the longest source of training is not known without its data: set it with "
@@ -128,10 +127,10 @@ def source_length_of(config: ConfigDict, setup: Setup, kept: Any) -> int:
     return max(longest(lengths) for _, *lengths in batches.shapes)
 
 
-def left_behind(config: ConfigDict) -> list[str]:
+def left_behind(options: RunOptions) -> list[str]:
     """Returns the options of decoding that the script of an export does not follow, as "decode.KEY=VALUE"."""
-    options = schema_of(config)
-    changed = [key for key in options if key.startswith("decode.") and config[key] != options[key].default]
+    config, known = options.config, schema_of(options.config)
+    changed = [key for key in known if key.startswith("decode.") and config[key] != known[key].default]
     left = [key for key in changed if not key.startswith(CARRIED) and config[key] != "forbid"]
     return [f"{key.removesuffix('.name')}={config[key]}" for key in left]
 

@@ -14,7 +14,7 @@ from attn_jax.cli.failures import told_in_one_line
 from attn_jax.cli.inputs import Files
 from attn_jax.cli.lines import changes as described
 from attn_jax.cli.load import Loaded, load
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.overrides import load_config_file
 from attn_jax.cli.tree import Notes
 from attn_jax.paths import user_path
@@ -39,7 +39,7 @@ def get_config(name: str | os.PathLike, changes: Mapping[str, Any] | None = None
     config = change(load_config_file(os.fspath(name)), changes, notes)
     if told := str(notes[0]):
         notice(f"{'options':<14}{told}")
-    check(config)
+    check(resolve(config))
     config.description += described(config, [f"{key}={value}" for key, value in changes.items()])
     return config
 
@@ -71,5 +71,5 @@ def train(config: ConfigDict | str | os.PathLike, workdir: str | os.PathLike) ->
     if not isinstance(config, ConfigDict):
         config = get_config(config)
     with told_in_one_line(), jax.enable_x64(False):
-        commands.train(config, user_path(workdir), Files())
+        commands.train(resolve(config), user_path(workdir), Files())
     return load(workdir)

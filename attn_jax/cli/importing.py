@@ -57,7 +57,8 @@ def import_parameters(folder: str | os.PathLike, config: ConfigDict) -> Params:
                 f"{folder / name} is not of this export (wrong checksum): one was interrupted, or a file was changed; "
                 "export again, or remove export.json"
             )
-    setup = build_setup(config, resolve(config).kind.load(folder))
+    options = resolve(config)
+    setup = build_setup(options, options.kind.load(folder))
     example = jax.tree.map(jnp.asarray, setup.example)
     shapes = jax.eval_shape(setup.model.init, jax.random.key(0), example)
     arrays = {"/".join(names): shape for names, shape in flatten_dict(shapes).items()}

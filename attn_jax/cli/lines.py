@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import jax
 from ml_collections import ConfigDict
 
-from attn_jax.cli.checks import seeds_of
-from attn_jax.cli.options import schema_of
+from attn_jax.cli.options import RunOptions, schema_of
 from attn_jax.errors import printable
 
 LONGEST_SHOWN = 200  # characters of an example
@@ -21,13 +20,13 @@ def say(line: str) -> None:
         print(printable(line), flush=True)
 
 
-def header(config: ConfigDict, workdir: pathlib.Path, overrides: tuple[str, ...] = ()) -> str:
+def header(options: RunOptions, workdir: pathlib.Path, overrides: tuple[str, ...] = ()) -> str:
     """Formats the first line of a run: the description of its config, and the overrides that affect training."""
-    devices, seeds = jax.devices(), seeds_of(config)
+    devices, seeds = jax.devices(), options.all_seeds
     where = f"{len(devices)} {devices[0].platform} device{'s' * (len(devices) > 1)}"
     seeds = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    what = f"{config.description or f'{config.model.name}, {config.task.name}'}{changes(config, overrides)}"
-    return f"{config.name:<13} {what}    {where}, {config.dtype}, {seeds}    {workdir}"
+    what = f"{options.description or f'{options.model.name}, {options.task.name}'}{changes(options.config, overrides)}"
+    return f"{options.name:<13} {what}    {where}, {options.dtype}, {seeds}    {workdir}"
 
 
 def changes(config: ConfigDict, overrides: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from attn_jax.cli.checks import check_weights
 from attn_jax.cli.failures import told_in_one_line
 from attn_jax.cli.inputs import Files
-from attn_jax.cli.options import resolve
+from attn_jax.cli.options import RunOptions, resolve
 from attn_jax.cli.results import FILE, read_result
 from attn_jax.cli.snapshot import Snapshot, measure, restore, split_of
 from attn_jax.cli.workdir import load_config
@@ -39,6 +39,11 @@ class Loaded:
     snapshot: Snapshot = dataclasses.field(repr=False)  # the parameters of every seed
 
     @property
+    def options(self) -> RunOptions:
+        """The options of the run, as objects of the classes that its config names."""
+        return self.snapshot.options
+
+    @property
     def result(self) -> dict[str, Any]:
         """The contents of result.json: result["metrics"]["exact_match"] has "mean", "std" and one value per seed.
 
@@ -57,7 +62,7 @@ class Loaded:
         """
         lines = list_of_lines("predict", lines)
         with told_in_one_line(), jax.enable_x64(False):
-            batches = self.predictor.predict(self.params, lines, self.config.decode.batch_size)
+            batches = self.predictor.predict(self.params, lines, self.options.decode.batch_size)
             return list(itertools.chain.from_iterable(printed for _, printed in batches))
 
     def measure(
@@ -84,12 +89,12 @@ class Loaded:
             raise UserError("measure got no pair; leave out sources and targets to measure a split")
         with told_in_one_line(), jax.enable_x64(False):
             if of_split:
-                name, data = split_of(self.config, self.workdir, Files(split=split), self.snapshot)
-            elif split or not resolve(self.config).task.of_pairs:
+                name, data = split_of(self.workdir, Files(split=split), self.snapshot)
+            elif split or not self.options.task.of_pairs:
                 raise UserError("measure takes pairs of a model of texts, or the name of a split")
             else:
                 name, data = "lines", self.predictor.accept(self.predictor.read_pairs(pairs), "measure")
-            result, _ = measure(self.config, self.snapshot, data, name)
+            result, _ = measure(self.snapshot, data, name)
         return result["metrics"]
 
     def attention(self, lines: Iterable[str]) -> list[Collected]:
@@ -105,9 +110,9 @@ class Loaded:
             UserError: the model cannot read a line, has no attention, or is a regression.
         """
         lines = list_of_lines("attention", lines)
-        if not resolve(self.config).task.of_pairs:
+        if not self.options.task.of_pairs:
             raise UserError("attention is of models that read texts or images; for a regression use --mode=report")
-        check_weights(self.config)
+        check_weights(self.options)
         with told_in_one_line(), jax.enable_x64(False):
             texts = self.predictor.read_lines(lines)
             split = Pairs(texts, [""] * len(texts))
@@ -147,5 +152,5 @@ def load(workdir: str | os.PathLike) -> Loaded:
         raise UserError(f"{path}: there is no such work directory; expected one that launch.py has trained")
     config = load_config(path)
     with told_in_one_line(), jax.enable_x64(False):
-        trained = restore(config, path)
+        trained = restore(resolve(config), path)
     return Loaded(config, path, trained.model, trained.predictor, trained.chosen, trained)

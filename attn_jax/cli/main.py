@@ -141,11 +141,13 @@ def _run_mode(config: ConfigDict, overrides: list[str], notes: str) -> None:
     workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)
     from attn_jax.cli import commands
     from attn_jax.cli.failures import told_in_one_line
+    from attn_jax.cli.options import resolve
 
     with told_in_one_line(NUM_PROCESSES.value):
         if NUM_PROCESSES.value > 1:
             commands.join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
-        commands.check_overrides(config, overrides, MODE.value, workdir)
+        options = resolve(config)
+        commands.check_overrides(options, overrides, MODE.value, workdir)
         files = commands.Files(
             source=SOURCE.value,
             target=TARGET.value,
@@ -157,7 +159,7 @@ def _run_mode(config: ConfigDict, overrides: list[str], notes: str) -> None:
             measured=MEASURED.value,
             notes=notes,
         )
-        getattr(commands, MODES[MODE.value].command)(config, workdir, files)
+        getattr(commands, MODES[MODE.value].command)(options, workdir, files)
 
 
 def run() -> None:

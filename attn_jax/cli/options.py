@@ -115,6 +115,8 @@ class RunOptions(Options):
     decode: DecodeOptions | PointDecodeOptions = section(decode_options, "predictions")
     eval: PointEvalOptions = section(eval_options, "evaluation")
 
+    config: ConfigDict | None = None  # the tree that the options were read from, with every key
+
     def __post_init__(self):
         if len(set(self.all_seeds)) != len(self.all_seeds) or any(not 0 <= seed < 2**32 for seed in self.all_seeds):
             raise UserError(f"seeds {self.all_seeds}: expected different integers from 0 to {2**32 - 1}")
@@ -195,9 +197,12 @@ def change(config: ConfigDict | None, values: Mapping[str, Any], notes: list[Not
 
 
 def resolve(config: ConfigDict) -> RunOptions:
-    """Checks a config and returns its options; what a part of it leaves out is at its default.
+    """Checks a config and returns its options, from which all else of a run is made.
+
+    What a part of the config leaves out is at its default.
 
     Raises:
         UserError: a value is wrong, or does not fit other values of its section.
     """
-    return read(RunOptions, change(config, {}))
+    tree = change(config, {})
+    return dataclasses.replace(read(RunOptions, tree), config=tree)

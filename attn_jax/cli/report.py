@@ -7,11 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from ml_collections import ConfigDict
-
 from attn_jax.cli.analyze import MEASURES, analysis_rows, measures_of, read_analysis
-from attn_jax.cli.checks import seeds_of
-from attn_jax.cli.options import schema_of
+from attn_jax.cli.options import RunOptions, resolve, schema_of
 from attn_jax.cli.results import read_result
 from attn_jax.cli.sentences import sentences_in
 from attn_jax.cli.sweep_folder import runs_of
@@ -42,7 +39,7 @@ class Written(NamedTuple):
 
 
 def write_report(
-    config: ConfigDict,
+    options: RunOptions,
     workdir: pathlib.Path,
     *,
     evaluator: Evaluator,
@@ -66,14 +63,14 @@ def write_report(
     metrics = workdir / "metrics.jsonl"
     some = first(split, count)
     notice(f"{'report':<14}the attention in {len(some)} examples of {split_name} ...")
-    names = ["ensemble"] if together else [str(seed) for seed in seeds_of(config)]
+    names = ["ensemble"] if together else [str(seed) for seed in options.all_seeds]
     collected = [collector.collect(each, some, seed=i) for i, each in enumerate(params)]
     examples = examples_of(collected, names, collector.loss_unit, collector.exact)
     data = run_data(
-        title=config.name,
-        description=config.description,
-        facts=facts_of(config, workdir, result, split_name, used),
-        config=config_rows(config),
+        title=options.name,
+        description=options.description,
+        facts=facts_of(options, workdir, result, split_name, used),
+        config=config_rows(options),
         result=result,
         curves=curves_of(metrics, evaluator.loss_unit) if metrics.exists() else [],
         examples=examples,
@@ -100,7 +97,7 @@ def analysis_in(workdir: pathlib.Path) -> dict[str, Any] | None:
 
 
 def write_sweep_report(
-    folder: pathlib.Path, report_run: Callable[[ConfigDict, pathlib.Path], None], anew: bool = False
+    folder: pathlib.Path, report_run: Callable[[RunOptions, pathlib.Path], None], anew: bool = False
 ) -> Written:
     """Writes the report of a folder of runs, and with `report_run` that of each run without one of its present files.
 
@@ -133,7 +130,7 @@ def write_sweep_report(
     for name in results:
         path = folder / name / FILE
         if anew or not (path.exists() and path.read_bytes().endswith(sources_of(folder / name))):
-            report_run(load_config(folder / name), folder / name)
+            report_run(resolve(load_config(folder / name)), folder / name)
     links = {name: f"{quote(name)}/{FILE}" for name in results if (folder / name / FILE).exists()}
     missing = [run.name for run in runs if run.name not in results]
     notes = ((f"Without a result yet: {', '.join(missing)}",) if missing else ()) + tuple(changed_data(results))
@@ -172,10 +169,10 @@ def first(split: Split, count: int) -> Split:
     return dataclasses.replace(split, inputs=split.inputs[:, :count], targets=split.targets[:, :count])
 
 
-def facts_of(config: ConfigDict, workdir: pathlib.Path, result: dict, split: str, used: str) -> list[tuple[str, str]]:
+def facts_of(options: RunOptions, workdir: pathlib.Path, result: dict, split: str, used: str) -> list[tuple[str, str]]:
     """Returns what the head of the page says about a run."""
-    found = [("task", config.task.name), ("model", config.model.name), ("examples of", split)]
-    found.append(("seeds", ", ".join(map(str, seeds_of(config)))))
+    found = [("task", options.task.name), ("model", options.model.name), ("examples of", split)]
+    found.append(("seeds", ", ".join(map(str, options.all_seeds))))
     for key, what in (("num_parameters", "parameters"), ("steps", "steps"), ("train_seconds", "seconds of training")):
         if is_finite(result.get(key)):
             found.append((what, f"{result[key]:,}"))
@@ -187,11 +184,11 @@ def facts_of(config: ConfigDict, workdir: pathlib.Path, result: dict, split: str
     return [*found, ("work directory", str(workdir))]
 
 
-def config_rows(config: ConfigDict) -> list[tuple[str, str, bool]]:
+def config_rows(options: RunOptions) -> list[tuple[str, str, bool]]:
     """Returns (key, value, whether it differs from the default) of every option."""
-    options = schema_of(config)
+    known = schema_of(options.config)
     return [
-        (key, str(value), value != options[key].default) for key, value in flatten(config).items() if key in options
+        (key, str(value), value != known[key].default) for key, value in flatten(options.config).items() if key in known
     ]
 
 

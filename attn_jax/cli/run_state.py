@@ -9,7 +9,6 @@ from typing import TextIO
 import jax
 import numpy as np
 import optax
-from ml_collections import ConfigDict
 
 from attn_jax.cli.build import Setup
 from attn_jax.cli.checks import best_metric
@@ -53,7 +52,6 @@ def check_processes(task: Task | PointsTask) -> None:
 class Run:
     """A training run: its objects, and the numbers that the host stores between steps."""
 
-    config: ConfigDict
     options: RunOptions
     workdir: pathlib.Path
     setup: Setup
@@ -123,7 +121,7 @@ class Run:
         """Sets the numbers of a run without a checkpoint to those before its first step."""
         self.meter = Meter()
         self.scale = np.ones((), np.float32)  # of the plateau
-        _, mode = best_metric(self.config)
+        _, mode = best_metric(self.options)
         self.best, self.plateau, self.finished = SinceBest(mode), SinceBest("min"), False
 
     def learning_rate(self, step: int) -> np.ndarray:
@@ -146,7 +144,8 @@ class Callbacks:
         """Saves a checkpoint of the state on the devices."""
         with self.progress.pause():
             copy = self.run.parallel.copy_state(state)
-            self.run.checkpoints.save(step, copy, config=plain(self.run.config), extra=self.run.extra, metrics=metrics)
+            config, extra = plain(self.run.options.config), self.run.extra
+            self.run.checkpoints.save(step, copy, config=config, extra=extra, metrics=metrics)
 
     def on_step(self, step: int, metrics: dict) -> None:
         """Logs the means of the metrics since the last log, every log_every steps and after the last step.
@@ -158,7 +157,7 @@ class Callbacks:
             tokens = float(np.sum(metrics["loss"].count))
             loss = float(np.mean(metrics["loss"].compute()))
             self.progress.update(step, tokens, loss=loss)
-        due = step % self.run.config.train.log_every == 0 or step == self.run.num_steps
+        due = step % self.run.options.train.log_every == 0 or step == self.run.num_steps
         if due and (taken := self.run.meter.take()):
             means = {f"train/{name}": mean.compute() for name, mean in taken.items()}
             means["tokens"] = float(np.sum(taken["loss"].count))
@@ -177,9 +176,9 @@ class Callbacks:
             return self._evaluate(step, state)
 
     def _evaluate(self, step: int, state: PyTree) -> CallbackResult:
-        run, config = self.run, self.run.config
+        run, options = self.run, self.run.options
         copy = run.parallel.copy_state(state)
-        name, _ = best_metric(config)
+        name, _ = best_metric(options)
         params = params_of_seeds(run.parallel.get_state(copy.params), run.seeds)
         names = [name] if name != "loss" else []
         results = run.setup.evaluator.measure(params, run.task.splits["valid"], names).values
@@ -192,24 +191,24 @@ class Callbacks:
         notice(f"{'valid':<14}step {step}  {means}")
         run.best.update(results[name]["mean"])
         asked = CallbackResult()
-        if patience := run.options.optimizer.schedule.patience:
+        if patience := options.optimizer.schedule.patience:
             run.plateau.update(values["loss"])
             spent = run.plateau.spent(patience)
             if np.any(spent):
                 copy = copy.replace(opt_state=halve(copy.opt_state, spent))
                 run.scale = plateau_scale(copy.opt_state)
                 asked = CallbackResult(state=run.parallel.put_state(copy))
-        patience = config.train.patience
-        stop = bool(patience and run.best.count >= patience) or reached(config, results[name]["seeds"])
+        patience = options.train.patience
+        stop = bool(patience and run.best.count >= patience) or reached(options, results[name]["seeds"])
         run.finished = stop or step == run.num_steps
         metrics = {metric: result["mean"] for metric, result in results.items()}
-        run.checkpoints.save(step, copy, config=plain(config), extra=run.extra, metrics=metrics)
+        run.checkpoints.save(step, copy, config=plain(options.config), extra=run.extra, metrics=metrics)
         return asked._replace(stop=stop)
 
 
-def reached(config: ConfigDict, values: list[float]) -> bool:
+def reached(options: RunOptions, values: list[float]) -> bool:
     """Returns whether train.best_metric is as good as train.goal for every seed; False without a goal."""
-    goal, (_, order) = config.train.goal, best_metric(config)
+    goal, (_, order) = options.train.goal, best_metric(options)
     return bool(goal) and all(value <= goal if order == "min" else value >= goal for value in values)
 
 

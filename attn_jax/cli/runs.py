@@ -1,4 +1,4 @@
-"""Training runs: open a run from a config, train or resume it, and read its final parameters."""
+"""Training runs: open a run, train or resume it, and read its final parameters."""
 
 import contextlib
 import pathlib
@@ -8,12 +8,11 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ml_collections import ConfigDict
 
 from attn_jax.cli.build import Setup, build_setup, build_task
-from attn_jax.cli.checks import best_metric, check, check_num_samples, seeds_of, start_of
+from attn_jax.cli.checks import best_metric, check, check_num_samples, start_of
 from attn_jax.cli.locks import claim
-from attn_jax.cli.options import resolve
+from attn_jax.cli.options import RunOptions, resolve
 from attn_jax.cli.results import remove_results
 from attn_jax.cli.run_state import Callbacks, Run, check_processes, params_of_seeds
 from attn_jax.cli.start import Source, announcement, check_seeds, check_tokens, take
@@ -46,56 +45,62 @@ from attn_jax.training.pytrees import to_numpy
 from attn_jax.types import Params, PyTree
 
 
-def choose_seed(config: ConfigDict, evaluator: Evaluator, params: list[Params], task: Task | PointsTask) -> int:
+def choose_seed(options: RunOptions, evaluator: Evaluator, params: list[Params], task: Task | PointsTask) -> int:
     """Returns the index of the seed to predict with, by train.choose_seed.
 
     "": the first seed. "train": the lowest training loss. "valid": the best train.best_metric in validation; the
     validation loss breaks ties.
     """
-    split = resolve(config).train.choose_seed
+    split = options.train.choose_seed
     if not split or len(params) == 1:
         return 0
-    name, order = best_metric(config) if split == "valid" else ("loss", "min")
+    name, order = best_metric(options) if split == "valid" else ("loss", "min")
     results = evaluator.measure(params, task.splits[split], [] if name == "loss" else [name]).values
     values = np.array(results[name]["seeds"]) * (1 if order == "min" else -1)
     return int(np.lexsort((results["loss"]["seeds"], values))[0])
 
 
-def open_checkpoints(config: ConfigDict, workdir: pathlib.Path, read_only: bool = False) -> Checkpoints:
+def open_checkpoints(options: RunOptions, workdir: pathlib.Path, read_only: bool = False) -> Checkpoints:
     """Opens the checkpoints of a run."""
-    options = dict(keep=config.train.keep, average=config.train.average, best_metric=best_metric(config))
 
     def check(step: int, trained: dict, extra: dict) -> None:
         check_checkpoint(workdir, step, trained, extra.get("data", {}))
 
-    return Checkpoints(workdir / "checkpoints", read_only=read_only, check=check, **options)
+    return Checkpoints(
+        workdir / "checkpoints",
+        keep=options.train.keep,
+        average=options.train.average,
+        best_metric=best_metric(options),
+        read_only=read_only,
+        check=check,
+    )
 
 
-def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
+def open_run(options: RunOptions, workdir: pathlib.Path) -> Run:
     """Builds all objects of a run and locks its work directory.
 
     Raises:
         UserError: the config or the data is wrong, or the work directory belongs to another run or is in use.
     """
-    options = check(config)
+    check(options)
     seeds = options.all_seeds
     first = jax.process_index() == 0
     # Before the data, which may take long: whether anything can be written there.
     with claim(workdir) if first else contextlib.nullcontext() as locked:
-        stored = options.kind.load(workdir) if holds(workdir, config) else None
+        stored = options.kind.load(workdir) if holds(workdir, options.config) else None
         if stored is not None:
-            with open_checkpoints(config, workdir, read_only=True) as checkpoints:
+            with open_checkpoints(options, workdir, read_only=True) as checkpoints:
                 checkpoints.newest()  # a UserError if it is of other files
         source = None
         if stored is None and (path := start_of(options).workdir):
             source = read_source(path, seeds)
-        task = build_task(config, stored)
+        task = build_task(options, stored)
         check_processes(task)
         if options.model.learns_from_facts:
             check_facts(task, options.model.learns_from_facts)
         if source is not None:
-            check_tokens(source, config, task.kept)
-        setup = build_setup(config, task.kept)
+            check_tokens(source, options, task.kept)
+        setup = build_setup(options, task.kept)
         strategy = options.parallel.strategy
         devices = len(jax.devices()) if strategy.across_devices else 1
         batches = task.batches(**setup.batch_options, seeds=seeds, row_multiple=devices)
@@ -117,15 +122,14 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         )
         groups = {"replicas": options.parallel.replicas} if strategy.divides_state else {}
         parallel = strategy.make(lambda axis_name: make_step(axis_name=axis_name), seeds=len(seeds) > 1, **groups)
-        checkpoints = open_checkpoints(config, workdir)  # nothing is removed where this cannot be
+        checkpoints = open_checkpoints(options, workdir)  # nothing is removed where this cannot be
         if first:
             if stored is None:
                 remove_results(workdir)
             if stored is None or not has_checksums(workdir):
                 task.save(workdir)
-            save_config(workdir, config)
+            save_config(workdir, options.config)
         return Run(
-            config=config,
             options=options,
             workdir=workdir,
             setup=setup,
@@ -151,20 +155,20 @@ def read_source(path: str, seeds: tuple[int, ...]) -> Source:
     if not folder.is_dir():
         raise UserError(f"train.start.workdir {path}: there is no such folder; expected the work directory of a run")
     try:
-        config = load_config(folder)
-        if not resolve(config).task.of_pairs:
+        options = resolve(load_config(folder))
+        if not options.task.of_pairs:
             raise UserError(
-                f"{path} has a regression of task.name {config.task.name}; expected a run with vocabularies"
+                f"{path} has a regression of task.name {options.task.name}; expected a run with vocabularies"
             )
-        check_seeds(path, seeds_of(config), seeds)
+        check_seeds(path, options.all_seeds, seeds)
         vocabularies = Task.load(folder)
-        with open_checkpoints(config, folder, read_only=True) as checkpoints:
+        with open_checkpoints(options, folder, read_only=True) as checkpoints:
             if checkpoints.latest_step() is None:
                 raise UserError(f"{path} has no checkpoint yet; train it first")
-            params, used = final_params(config, checkpoints, build_setup(config, vocabularies))
+            params, used = final_params(options, checkpoints, build_setup(options, vocabularies))
     except UserError as error:
         raise UserError(f"train.start.workdir: {error}") from error
-    return Source(path, config, vocabularies, [jax.tree.map(to_numpy, one) for one in params], used)
+    return Source(path, options, vocabularies, [jax.tree.map(to_numpy, one) for one in params], used)
 
 
 def tables_of(setup: Setup) -> set[tuple[str, ...]]:
@@ -191,7 +195,7 @@ def check_facts(task: Task, option: str) -> None:
         )
 
 
-def finished_before(config: ConfigDict, workdir: pathlib.Path) -> int | None:
+def finished_before(options: RunOptions, workdir: pathlib.Path) -> int | None:
     """Returns the number of steps of a finished and evaluated run, None for any other work directory.
 
     Reads neither data nor parameters.
@@ -199,11 +203,11 @@ def finished_before(config: ConfigDict, workdir: pathlib.Path) -> int | None:
     Raises:
         UserError: the config is wrong, or the work directory belongs to another run.
     """
-    check(config)
+    check(options)
     check_links(workdir)
-    if not (workdir / "result.json").exists() or not holds(workdir, config):
+    if not (workdir / "result.json").exists() or not holds(workdir, options.config):
         return None
-    with open_checkpoints(config, workdir, read_only=True) as checkpoints:
+    with open_checkpoints(options, workdir, read_only=True) as checkpoints:
         newest = checkpoints.newest()
     return newest[0] if newest and newest[1].get("finished") else None
 
@@ -238,9 +242,9 @@ def _rewind(run: Run, error: Diverged) -> None:
     """
     saved = run.checkpoints.latest_step()
     from_step = f"step {saved}" if saved else "none"
-    if not ON_NAN[run.config.train.on_nan]:
+    if not ON_NAN[run.options.train.on_nan]:
         raise UserError(f"{error}; last good checkpoint: {from_step}") from error
-    if len(run.skipped) >= ON_NAN[run.config.train.on_nan]:
+    if len(run.skipped) >= ON_NAN[run.options.train.on_nan]:
         raise UserError(f"{error}; {len(run.skipped)} batches were left out before it; no more are") from error
     run.skipped.add(error.step)
     notice(
@@ -306,10 +310,10 @@ def _train(run: Run, should_stop: Callable[[int], int]) -> FitResult:
 
 def _fit(run: Run, callbacks: Callbacks, state: PyTree, start: int, should_stop: Callable[[int], int]) -> FitResult:
     """Trains from step `start`, with evaluations and checkpoints between the steps."""
-    config = run.config
-    every = [(config.train.eval_every or run.batches.steps_per_epoch, callbacks.on_evaluation)]
-    if config.train.checkpoint_every:
-        every.append((config.train.checkpoint_every, lambda step, state: callbacks.save(step, state)))
+    train = run.options.train
+    every = [(train.eval_every or run.batches.steps_per_epoch, callbacks.on_evaluation)]
+    if train.checkpoint_every:
+        every.append((train.checkpoint_every, lambda step, state: callbacks.save(step, state)))
     run.start_clock()
     result = fit(
         run.parallel,
@@ -343,7 +347,7 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
         positions = batch["target_out"].size // options.train.microbatches // devices
         output, vocab_size = options.model.output, len(run.task.target_vocabulary)
         width = vocab_size if output is None else output.stored_logits(vocab_size)
-        logits = positions * width * jnp.dtype(run.config.dtype).itemsize
+        logits = positions * width * jnp.dtype(run.options.dtype).itemsize
     several = len(run.seeds) > 1
     size = model_size.measure(
         state.params,
@@ -359,21 +363,21 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
     model_size.check_memory(size, model_size.memory_of(device), copies)
 
 
-def final_params(config: ConfigDict, checkpoints: Checkpoints, setup: Setup) -> tuple[list[Params], str]:
+def final_params(options: RunOptions, checkpoints: Checkpoints, setup: Setup) -> tuple[list[Params], str]:
     """Reads the best parameters (the newest ones if none are measured), or their average with train.average.
 
     Returns:
         (parameters, one set per seed; description of the checkpoints used).
     """
-    seeds = seeds_of(config)
+    seeds = options.all_seeds
 
     def init(rng: jax.Array) -> Params:
         return setup.model.init(rng, jax.tree.map(jnp.asarray, setup.example))
 
     rngs = jnp.stack([jax.random.key(seed) for seed in seeds])
     target = jax.eval_shape(jax.vmap(init), rngs) if len(seeds) > 1 else jax.eval_shape(init, rngs[0])
-    if config.train.average:
-        params, steps = checkpoints.average(target, config.train.average)
+    if options.train.average:
+        params, steps = checkpoints.average(target, options.train.average)
         which = ", ".join(map(str, steps))
         used = (
             f"mean of {len(steps)} checkpoints (steps {which})" if len(steps) > 1 else f"last checkpoint (step {which})"

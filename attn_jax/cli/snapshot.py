@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
-from ml_collections import ConfigDict
 
 from attn_jax.cli import build, runs
-from attn_jax.cli.checks import check_ensemble, seeds_of
+from attn_jax.cli.checks import check_ensemble
 from attn_jax.cli.inputs import Files
 from attn_jax.cli.lines import label
-from attn_jax.cli.options import change, resolve
+from attn_jax.cli.options import RunOptions, change, resolve
 from attn_jax.cli.start import difference_of
 from attn_jax.cli.tree import flatten
 from attn_jax.cli.workdir import check_cut, check_model, load_config, plain
@@ -33,8 +32,9 @@ from attn_jax.types import Params
 
 
 class Snapshot(NamedTuple):
-    """Parameters of a run, with the evaluator and the predictor of its model."""
+    """Parameters of a run, with its options and the evaluator and the predictor of its model."""
 
+    options: RunOptions
     setup: build.Setup
     params: list[Params]  # one set per seed
     used: str  # description of the checkpoints used
@@ -62,31 +62,31 @@ class Snapshot(NamedTuple):
         return self.params[self.index]
 
 
-def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
+def restore(options: RunOptions, workdir: pathlib.Path) -> Snapshot:
     """Restores the trained model of a work directory.
 
     Raises:
         UserError: there is no checkpoint, or the model has another config.
     """
     check_links(workdir)
-    check_model(workdir, config)
-    kept = kept_of(config, workdir)
-    setup = build.build_setup(config, kept)
-    with quiet(), runs.open_checkpoints(config, workdir, read_only=True) as checkpoints:
+    check_model(workdir, options.config)
+    kept = kept_of(options, workdir)
+    setup = build.build_setup(options, kept)
+    with quiet(), runs.open_checkpoints(options, workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:
             raise UserError(f"{workdir} has no checkpoint yet; train it first")
-        seeds, path = seeds_of(config), workdir / "result.json"
+        seeds, path = options.all_seeds, workdir / "result.json"
         # The chosen seed is known once a run is finished; before that the first seed is used.
         chosen = load_json(path).get("chosen_seed") if path.exists() else None
-        chooses = resolve(config).train.choose_seed and path.exists()
+        chooses = options.train.choose_seed and path.exists()
         if chooses and (isinstance(chosen, bool) or chosen not in seeds):
             raise UserError(
                 f"cannot read {path}: chosen_seed is {short(chosen)}; expected one of {seeds}; remove the file and "
                 "train again, which only measures what is trained already"
             )
         index = seeds.index(chosen) if chosen in seeds else 0
-        params, used = runs.final_params(config, checkpoints, setup)
-        return ensembled(config, Snapshot(setup, params, used, index), kept, workdir)
+        params, used = runs.final_params(options, checkpoints, setup)
+        return ensembled(Snapshot(options, setup, params, used, index), kept, workdir)
 
 
 @contextlib.contextmanager
@@ -100,25 +100,24 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def kept_of(config: ConfigDict, workdir: pathlib.Path) -> Any:
-    """Reads the data files of a work directory, see Task.kept, as the options of the task in a config change them."""
-    options = resolve(config)
+def kept_of(options: RunOptions, workdir: pathlib.Path) -> Any:
+    """Reads the data files of a work directory, see Task.kept, as the options of the task change them."""
     kept = options.kind.load(workdir)
     return options.task.renewed(kept, data_dir=options.data_dir)
 
 
-def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any, workdir: pathlib.Path) -> Snapshot:
+def ensembled(snapshot: Snapshot, kept: Any, workdir: pathlib.Path) -> Snapshot:
     """Returns the ensemble of the seeds or of several runs with decode.ensemble; else the snapshot."""
-    options = resolve(config)
+    options = snapshot.options
     paths, every_seed = options.decode.ensemble.workdirs, options.decode.ensemble.every_seed
     if not paths and not every_seed:
         return snapshot
     check_ensemble(options)
     if not paths:
-        setup = build.build_setup(config, kept, wrap=ensemble_of)
+        setup = build.build_setup(options, kept, wrap=ensemble_of)
         used = f"{snapshot.used}, ensemble of {len(snapshot.params)} seeds"
-        return Snapshot(setup, [stacked(snapshot.params)], used, together=True)
-    others = [other_run(path, config, kept, workdir) for path in paths]
+        return Snapshot(options, setup, [stacked(snapshot.params)], used, together=True)
+    others = [other_run(path, options, kept, workdir) for path in paths]
     all_params = tuple(
         stacked(each.params if every_seed else [each.chosen])  # a leading axis, of one or of all seeds
         for each in (snapshot, *others)
@@ -129,30 +128,30 @@ def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any, workdir: pathli
         return MixedEnsemble(model.module, tuple(models))
 
     used = "; ".join([snapshot.used, *(f"{path}: {other.used}" for path, other in zip(paths, others, strict=True))])
-    setup = build.build_setup(config, kept, wrap=wrap)
-    return Snapshot(setup, [all_params], f"ensemble of {len(paths) + 1} runs: {used}", together=True)
+    setup = build.build_setup(options, kept, wrap=wrap)
+    return Snapshot(options, setup, [all_params], f"ensemble of {len(paths) + 1} runs: {used}", together=True)
 
 
-def other_run(path: str, config: ConfigDict, kept: Any, workdir: pathlib.Path) -> Snapshot:
+def other_run(path: str, options: RunOptions, kept: Any, workdir: pathlib.Path) -> Snapshot:
     """Restores a run of decode.ensemble.workdirs, with the decoding of this run.
 
     Raises:
         UserError: it is no run with a checkpoint, or has other vocabularies.
     """
-    other = check_other_run(path, config, kept, workdir)
-    decoding = {key: value for key, value in flatten(config).items() if key.startswith("decode.")}
+    other = check_other_run(path, options, kept, workdir)
+    decoding = {key: value for key, value in flatten(options.config).items() if key.startswith("decode.")}
     alone = {key: value for key, value in decoding.items() if not key.startswith("decode.ensemble.")}
-    other = change(other, alone | {"decode.ensemble": "none"})
+    other = change(other.config, alone | {"decode.ensemble": "none"})
     try:
-        return restore(other, pathlib.Path(path))
+        return restore(resolve(other), pathlib.Path(path))
     except UserError as error:
         raise UserError(f"decode.ensemble.workdirs {path}: {error}") from error
 
 
-def check_other_run(path: str, config: ConfigDict, kept: Any, workdir: pathlib.Path) -> ConfigDict:
+def check_other_run(path: str, options: RunOptions, kept: Any, workdir: pathlib.Path) -> RunOptions:
     """Checks that a run of decode.ensemble.workdirs is another one, with the task and the vocabularies of this run.
 
-    Returns its config.
+    Returns its options.
 
     Raises:
         UserError: it has not, or is no run.
@@ -161,10 +160,9 @@ def check_other_run(path: str, config: ConfigDict, kept: Any, workdir: pathlib.P
         folder = pathlib.Path(path)
         if folder.resolve() == workdir.resolve():
             raise UserError("it is the run itself, which is part of the ensemble already; leave it out")
-        other = load_config(folder)
-        options = resolve(config)
-        if resolve(other).kind is not options.kind:
-            raise UserError(f"it is of task.name {other.task.name}; expected one like {config.task.name}")
+        other = resolve(load_config(folder))
+        if other.kind is not options.kind:
+            raise UserError(f"it is of task.name {other.task.name}; expected one like {options.task.name}")
         renewed = options.task.renewed(options.kind.load(folder), data_dir=options.data_dir)
         for what, there, here in zip(("source", "target"), renewed, kept, strict=True):
             if difference := difference_of(there.to_json(), here.to_json()):
@@ -177,7 +175,7 @@ def check_other_run(path: str, config: ConfigDict, kept: Any, workdir: pathlib.P
         raise UserError(f"decode.ensemble.workdirs {path}: {error}") from error
 
 
-def split_of(config: ConfigDict, workdir: pathlib.Path, files: Files, snapshot: Snapshot) -> tuple[str, Split]:
+def split_of(workdir: pathlib.Path, files: Files, snapshot: Snapshot) -> tuple[str, Split]:
     """Returns (name, split): the files of the command line, else the split of --split, else that of the run's result.
 
     Raises:
@@ -186,19 +184,20 @@ def split_of(config: ConfigDict, workdir: pathlib.Path, files: Files, snapshot: 
     """
     if files.split and (given := files.source or files.target):
         raise UserError(f"--split={files.split} and --{'source' if files.source else 'target'}={given}: expected one")
-    of_pairs = resolve(config).task.of_pairs
+    options = snapshot.options
+    of_pairs = options.task.of_pairs
     if of_pairs and files.target and not files.source:
         raise UserError(f"--target={files.target} has no --source; a file of the task's own form is named by --source")
     if of_pairs and files.source and not files.target:
-        pairs = resolve(config).task.read_file(pathlib.Path(files.source))
+        pairs = options.task.read_file(pathlib.Path(files.source))
         return files.source, snapshot.predictor.accept(pairs, files.source)
     if files.source or files.target:
         name = ", ".join(filter(None, (files.source, files.target)))
         return name, snapshot.predictor.read_files(files.source, files.target)
-    task = build.build_task(config, kept_of(config, workdir))
+    task = build.build_task(options, kept_of(options, workdir))
     name, split = (files.split, lookup(task.splits, files.split, "split")) if files.split else own_split(task)
-    if names := resolve(config).task.cut_by.get(name):
-        check_cut(workdir, config, names)
+    if names := options.task.cut_by.get(name):
+        check_cut(workdir, options.config, names)
     for what, count in task.stats.items():
         if what.startswith(f"{name} "):  # what is worth knowing of it, such as how much of it training has too
             notice(f"{'data':<14}{what}: {count:,}")
@@ -213,10 +212,8 @@ def own_split(task: Task | PointsTask) -> tuple[str, Split]:
     return name, task.splits[name]
 
 
-def measure(
-    config: ConfigDict, snapshot: Snapshot, split: Split, name: str, overrides: tuple[str, ...] = ()
-) -> tuple[dict, dict | None]:
-    """Computes the metrics of config.eval on a split; returns the contents of result.json and of sentences.json.
+def measure(snapshot: Snapshot, split: Split, name: str, overrides: tuple[str, ...] = ()) -> tuple[dict, dict | None]:
+    """Computes the metrics of eval.metrics on a split; returns the contents of result.json and of sentences.json.
 
     The second has the statistics of each sentence, None for a model that reads none.
 
@@ -224,9 +221,9 @@ def measure(
         UserError: the loss is not finite.
     """
     begin = time.monotonic()
-    evaluator = snapshot.evaluator
+    options, evaluator = snapshot.options, snapshot.evaluator
     notice(f"{label(name):<14}evaluating {len(split):,} {evaluator.unit} ...")
-    found = evaluator.measure(snapshot.params, split, config.eval.metrics, each=True)
+    found = evaluator.measure(snapshot.params, split, options.eval.metrics, each=True)
     metrics = {metric: of for metric, of in found.values.items() if np.isfinite(of["seeds"]).all()}
     if "loss" not in metrics:
         raise UserError(
@@ -235,29 +232,29 @@ def measure(
         )
     for metric in [metric for metric in found.values if metric not in metrics]:
         notice(f"{label(name):<14}{metric} is not a finite number here: it is left out of the result")
-    seeds = list(seeds_of(config))
-    chooses = resolve(config).train.choose_seed and not snapshot.together
+    seeds = list(options.all_seeds)
+    chooses = options.train.choose_seed and not snapshot.together
     sentences, checksums = None, snapshot.predictor.checksums(split)
     if found.statistics and isinstance(split, Pairs):
         statistics = {metric: of for metric, of in found.statistics.items() if metric in metrics}
         sentences = sentences_of(seeds, statistics, found.outputs, split.checksum, ensemble=snapshot.together)
         checksums["statistics"] = text_checksum(sentences)
     result = {
-        "name": config.name,
+        "name": options.name,
         "split": name,
         evaluator.unit: len(split),
         "seeds": seeds,
         **({"chosen_seed": seeds[snapshot.index]} if chooses else {}),
         "checkpoint": snapshot.used,
         "num_parameters": num_parameters(snapshot.params[0]),
-        "decode": config.decode.to_dict(),
+        "decode": options.config.decode.to_dict(),
         "metrics": metrics,
         "signatures": found.signatures,
         "checksums": checksums,
         "examples": [example._asdict() for example in found.examples],
         "eval_seconds": round(time.monotonic() - begin, 2),
         "overrides": list(overrides),
-        "config": plain(config),
+        "config": plain(options.config),
         **provenance(),
     }
     return result, sentences

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ml_collections import ConfigDict
 
-from attn_jax.cli.options import resolve
+from attn_jax.cli.options import RunOptions
 from attn_jax.errors import UserError
 from attn_jax.tasks.files import checksum, text_checksum
 from attn_jax.tasks.vocabulary import Vocabulary
@@ -30,7 +29,7 @@ class Source(NamedTuple):
     """The trained run to start from."""
 
     path: str  # of its work directory, as the user wrote it
-    config: ConfigDict
+    options: RunOptions
     vocabularies: tuple[Vocabulary, Vocabulary]
     params: list[Params]  # one set per seed, on the host
     used: str  # description of the checkpoints used
@@ -105,7 +104,7 @@ def check_seeds(path: str, there: Sequence[int], here: Sequence[int]) -> None:
         )
 
 
-def check_tokens(source: Source, config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary]) -> None:
+def check_tokens(source: Source, options: RunOptions, vocabularies: tuple[Vocabulary, Vocabulary]) -> None:
     """Checks that rows of equal number belong to equal tokens in both runs.
 
     Raises:
@@ -118,7 +117,7 @@ def check_tokens(source: Source, config: ConfigDict, vocabularies: tuple[Vocabul
                 f"train.start.workdir {source.path}: its {what} vocabulary is another one: {difference}; expected "
                 "equal vocabularies, since each token has a row of its own"
             )
-    there, here = (resolve(each).model.output for each in (source.config, config))
+    there, here = (each.model.output for each in (source.options, options))
     if type(there) is not type(here) or here is None or not here.needs_counts:
         return
     for field in dataclasses.fields(here):
@@ -131,7 +130,7 @@ def check_tokens(source: Source, config: ConfigDict, vocabularies: tuple[Vocabul
     if not np.array_equal(source.vocabularies[1].counts, vocabularies[1].counts):
         raise UserError(
             f"train.start.workdir {source.path}: the counts of its target words are others; expected the same, since "
-            f"model.output.name {config.model.output.name} orders the words by them"
+            f"model.output.name {options.config.model.output.name} orders the words by them"
         )
 
 

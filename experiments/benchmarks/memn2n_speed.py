@@ -90,8 +90,8 @@ def make_programs(options: argparse.Namespace) -> tuple[list[Program], str]:
         "optimizer.clip.norm": CLIP,
     }
     config = change(babi_memn2n.get_config(), changes)
-    task = build_task(config)
-    setup = build_setup(config, task.kept)
+    task = build_task(resolve(config))
+    setup = build_setup(resolve(config), task.kept)
     model, pairs = setup.model, setup.predictor.translator.encode(task.splits["train"])
     buckets = choose_buckets(pairs.source.lengths, pairs.target.lengths)
     tx = resolve(config).optimizer.build(1)

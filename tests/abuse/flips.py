@@ -110,13 +110,14 @@ def result(name: str, attempt: Callable[[], tuple[str, str]], folder: pathlib.Pa
 
 def read(folder: pathlib.Path, file: str) -> Any:
     """What a command reads from a file of a work directory, in parts that can be compared."""
+    from attn_jax.cli.options import resolve
     from attn_jax.cli.snapshot import kept_of
     from attn_jax.cli.workdir import load_config
 
     config = load_config(folder)
     if file == "config.json":
         return config.to_dict()
-    kept = kept_of(config, folder)
+    kept = kept_of(resolve(config), folder)
     if file == "vocabularies.json":
         return [vocabulary.to_json() for vocabulary in kept]
     parts = [[(x.dtype.name, x.shape, x.tobytes()) for x in (s.inputs, s.targets)] for s in kept.splits.values()]
@@ -126,15 +127,16 @@ def read(folder: pathlib.Path, file: str) -> Any:
 def tried(folder: pathlib.Path, file: str, good: Any) -> tuple[str, str]:
     """(verdict, message) of reading a file that was spoilt; what is read as something else must fail with the rest."""
     from attn_jax.cli.checks import check
+    from attn_jax.cli.options import resolve
     from attn_jax.cli.snapshot import restore
     from attn_jax.cli.workdir import load_config
 
     found = read(folder, file)
     if found == good:
         return RIGHT, "as before"
-    config = load_config(folder)
-    check(config)
-    restore(config, folder)
+    options = resolve(load_config(folder))
+    check(resolve(options))
+    restore(resolve(options), folder)
     return SILENT, f"read as something else: {difference(good, found)}"
 
 
@@ -151,11 +153,12 @@ def read_checkpoint(folder: pathlib.Path) -> Any:
     """All that the newest checkpoint holds."""
     import flax
 
+    from attn_jax.cli.options import resolve
     from attn_jax.cli.runs import open_checkpoints
     from attn_jax.cli.workdir import load_config
 
     config = load_config(folder)
-    with open_checkpoints(config, folder, read_only=True) as checkpoints:
+    with open_checkpoints(resolve(config), folder, read_only=True) as checkpoints:
         step = checkpoints.latest_step()
         found = checkpoints._read(step)  # what restore and restore_params have in common
     arrays = flax.traverse_util.flatten_dict(found.state)

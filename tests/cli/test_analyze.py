@@ -39,7 +39,7 @@ def analyze(folder, gold=None):
     if gold is not None:
         (folder / "gold").write_text(gold)
     files = Files(str(folder / "source"), str(folder / "target"), (), str(folder / "gold") if gold is not None else "")
-    commands.analyze(load(folder / "run").config, folder / "run", files)
+    commands.analyze(resolve(load(folder / "run").config), folder / "run", files)
     return json.loads((folder / "run" / "analysis.json").read_text())
 
 
@@ -84,7 +84,7 @@ def test_a_wrong_gold_file_is_one_line(run, gold, message):
 def test_files_that_are_missing(run):
     config = load(run / "run").config
     with pytest.raises(UserError, match=r"^give --source=FILE and --target=FILE together, or neither"):
-        commands.analyze(config, run / "run", Files(str(run / "source")))
+        commands.analyze(resolve(config), run / "run", Files(str(run / "source")))
     with pytest.raises(UserError, match=r"no: no such file or directory"):
         gold_of_file(str(run / "no"), load(run / "run").predictor, Pairs(["a"], ["b"]))
 
@@ -92,11 +92,11 @@ def test_files_that_are_missing(run):
 @pytest.mark.slow
 def test_a_model_without_attention_to_the_source(tmp_path):
     with pytest.raises(UserError, match=r"^model\.decoder none has no attention whose weights could be shown"):
-        commands.analyze(tiny_config(model__decoder="none"), tmp_path, Files())
+        commands.analyze(resolve(tiny_config(model__decoder="none")), tmp_path, Files())
     config = babi_memn2n.get_config()
     config.task.num_examples = 40
-    task = build_task(config)
-    setup = build_setup(config, task.kept)
+    task = build_task(resolve(config))
+    setup = build_setup(resolve(config), task.kept)
     params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example), 0, 0.5)
     gold, split = tmp_path / "gold", task.splits["valid"].select([0])
     gold.write_text("1-1\n")
@@ -119,7 +119,7 @@ def test_tags_are_no_words_wherever_they_are(kind):
 
 def test_a_gold_file_counts_the_words_of_a_source_without_its_tags(tmp_path):
     vocabulary = Inflections.train(["bread\tN"], vocab_size=40)
-    predictor = build_setup(tiny_config(), (vocabulary, Characters(list("breads")))).predictor
+    predictor = build_setup(resolve(tiny_config()), (vocabulary, Characters(list("breads")))).predictor
     split, gold = Pairs(["bread\tN"], ["breads"]), tmp_path / "gold"
     gold.write_text("1-1\n")
     convert = gold_of_file(str(gold), predictor, split).convert

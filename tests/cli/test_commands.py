@@ -14,6 +14,7 @@ from tiny_run import tiny_config
 from attn_jax.cli import commands, runs
 from attn_jax.cli.commands import Files
 from attn_jax.cli.modes import MODES
+from attn_jax.cli.options import resolve
 from attn_jax.cli.snapshot import Snapshot
 from attn_jax.cli.workdir import plain, save_config
 from attn_jax.errors import UserError
@@ -34,7 +35,7 @@ def make(workdir, config, save_data, finished=True, sums=True):
     save_data()
     save_json(workdir / "result.json", RESULT)
     remembered = {"data": data_checksums(workdir)} if sums else {}
-    with runs.open_checkpoints(config, workdir) as checkpoints:
+    with runs.open_checkpoints(resolve(config), workdir) as checkpoints:
         state = {"params": {"w": np.zeros(3, np.float32)}, "step": np.int32(3)}
         checkpoints.save(
             3, state, config=plain(config), extra={"finished": finished} | remembered, metrics={"loss": 1.0}
@@ -84,7 +85,7 @@ def change(path, old, new, count=1):
 
 def restored(workdir, config=CONFIG):
     """What a command that uses the run reads of it, without the model."""
-    with runs.open_checkpoints(config, workdir, read_only=True) as checkpoints:
+    with runs.open_checkpoints(resolve(config), workdir, read_only=True) as checkpoints:
         return checkpoints.restore_params({"w": np.zeros(3, np.float32)})
 
 
@@ -97,12 +98,12 @@ def test_a_result_that_lost_the_chosen_seed_does_not_mean_the_first(tmp_path, re
     with pytest.raises(
         UserError, match=r"result.json: chosen_seed is .*; expected one of \(0, 1\); remove the file and"
     ):
-        commands.restore(config, tmp_path)
+        commands.restore(resolve(config), tmp_path)
 
 
 def test_a_finished_run_says_so_before_anything_is_built(copy, capsys, nothing_is_built):
     workdir = copy("text")
-    commands.train(CONFIG, workdir, Files())
+    commands.train(resolve(CONFIG), workdir, Files())
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0].startswith("quickstart ") and lines[0].endswith(f"seed 0    {workdir}") and err == ""
@@ -115,12 +116,12 @@ def test_a_finished_run_says_so_before_anything_is_built(copy, capsys, nothing_i
     for result in ({}, {"metrics": []}, {"metrics": {"loss": 3}}, text):
         save_json(workdir / "result.json", result)
         with pytest.raises(UserError, match=f"^cannot read {workdir}/result.json: expected the result of a run, "):
-            commands.train(CONFIG, workdir, Files())
+            commands.train(resolve(CONFIG), workdir, Files())
     for name in ("open", "text"):
         again = workdir if name == "text" else copy(name)
         (workdir / "result.json").unlink(missing_ok=True)  # not measured yet
         with pytest.raises(AssertionError, match="built too early"):
-            commands.train(CONFIG, again, Files())
+            commands.train(resolve(CONFIG), again, Files())
 
 
 @pytest.mark.slow
@@ -153,9 +154,9 @@ def test_a_planted_link_is_named_and_leads_nowhere(copy, tmp_path, monkeypatch, 
 def test_a_work_directory_that_cannot_be_written_is_told_before_the_data_is_built(tmp_path, nothing_is_built):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=f"^{tmp_path}/file is a file; expected"):
-        runs.open_run(CONFIG, tmp_path / "file")
+        runs.open_run(resolve(CONFIG), tmp_path / "file")
     with pytest.raises(UserError, match=f"^cannot write {tmp_path}/file/x: not a directory$"):
-        runs.open_run(CONFIG, tmp_path / "file" / "x")
+        runs.open_run(resolve(CONFIG), tmp_path / "file" / "x")
 
 
 def test_files_and_checkpoint_belong_together(run_folders):
@@ -173,7 +174,7 @@ def test_another_config_than_that_of_the_checkpoint_is_named(copy):
         "checkpoint 3; put it back as it was, and set options on the command line: --config.key=value"
     )
     changed = tiny_config(model__attention__normalize="sigmoid")
-    for use in (restored, lambda workdir: runs.open_run(changed, workdir)):
+    for use in (restored, lambda workdir: runs.open_run(resolve(changed), workdir)):
         with pytest.raises(UserError) as error:
             use(workdir)
         assert str(error.value) == words
@@ -213,7 +214,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_gets_checksums(copy, capsys):
     stored["train"]["gone"] = 3
     save_json(workdir / "config.json", stored)
     before = load_vocabularies(workdir)
-    run = runs.open_run(CONFIG, workdir)
+    run = runs.open_run(resolve(CONFIG), workdir)
     run.checkpoints.close()
     assert "train.gone of " in capsys.readouterr().err
     assert [x.to_json() for x in load_vocabularies(workdir)] == [x.to_json() for x in before]
@@ -233,17 +234,19 @@ def test_predictions_act_on_no_terminal(tmp_path, monkeypatch, capsys):
         def report(self, sources):
             pass
 
-    monkeypatch.setattr(commands, "restore", lambda *_: Snapshot(Setup(None, None, None, Stub(), {}, {}), [{}], ""))
+    monkeypatch.setattr(
+        commands, "restore", lambda options, _: Snapshot(options, Setup(None, None, None, Stub(), {}, {}), [{}], "")
+    )
     for terminal, shown in ((False, "a\x1b[2J\x07\u202eb\tc\n"), (True, "a\\x1b[2J\\x07\\u202eb\tc\n")):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"x\n")))
         monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal, raising=False)
-        commands.predict(CONFIG, tmp_path, Files())
+        commands.predict(resolve(CONFIG), tmp_path, Files())
         assert capsys.readouterr().out == shown
 
 
 def test_names_from_a_config_act_on_no_terminal(copy, capsys, nothing_is_built):
     config = tiny_config(name="x\x1b]0;pwned\x07", description="\x9b31m\x01")
-    commands.train(config, copy("text"), Files())
+    commands.train(resolve(config), copy("text"), Files())
     out = capsys.readouterr().out
     assert "x\\x1b]0;pwned\\x07" in out and "\\x9b31m\\x01" in out
     assert all(c.isprintable() or c == "\n" for c in out)

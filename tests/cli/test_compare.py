@@ -11,6 +11,7 @@ from tiny_run import tiny_config
 
 from attn_jax.cli import commands, main, sweep
 from attn_jax.cli.compare import compare_runs, comparison_lines
+from attn_jax.cli.options import resolve
 from attn_jax.cli.overrides import parse
 from attn_jax.cli.sentences import read_sentences, save_sentences
 from attn_jax.cli.workdir import load_config
@@ -32,7 +33,7 @@ def runs(tmp_path_factory):
             optimizer__learning_rate=rate,
             eval__metrics=("perplexity", "accuracy", "edit_distance", "bleu"),
         )
-        commands.train(config, folder / name, commands.Files())
+        commands.train(resolve(config), folder / name, commands.Files())
     return folder
 
 
@@ -57,7 +58,7 @@ def test_the_statistics_of_a_run_add_up_to_its_result(runs):
 
 @pytest.mark.slow
 def test_a_comparison_has_the_differences_of_seeds_and_of_sentences(runs, capsys):
-    commands.compare(load_config(runs / "b"), runs / "b", commands.Files(baseline=str(runs / "a")))
+    commands.compare(resolve(load_config(runs / "b")), runs / "b", commands.Files(baseline=str(runs / "a")))
     printed = capsys.readouterr().out.splitlines()
     found = json.loads((runs / "b" / "comparison.json").read_text())
     assert found["seeds"] == [0, 1] and found["without_sentences"] == [] and found["machine"]
@@ -122,7 +123,7 @@ def write_results(folder, tokenizers, metrics=("bleu", "accuracy"), **method):
 @pytest.mark.parametrize("tokenizers", [("13a", "char"), ("13a", None), (None, "13a")])
 def test_a_metric_that_was_measured_in_another_way_is_left_out(tmp_path, capsys, tokenizers):
     workdir, baseline = write_results(tmp_path, tokenizers)
-    commands.compare(tiny_config(), workdir, commands.Files(baseline=str(baseline)))
+    commands.compare(resolve(tiny_config()), workdir, commands.Files(baseline=str(baseline)))
     lines, found = capsys.readouterr().out.splitlines(), json.loads((workdir / "comparison.json").read_text())
     assert not [line for line in lines if line.startswith("| bleu |")]
     assert [line for line in lines if line.startswith("| accuracy |") and "] * |" in line]
@@ -135,7 +136,7 @@ def test_a_metric_that_was_measured_in_another_way_is_left_out(tmp_path, capsys,
 
 def test_the_same_measurement_is_compared_and_other_decoding_is_told(tmp_path, capsys):
     workdir, baseline = write_results(tmp_path, ("13a", "13a"), beam_size=1, length_penalty=0.5)
-    commands.compare(tiny_config(), workdir, commands.Files(baseline=str(baseline)))
+    commands.compare(resolve(tiny_config()), workdir, commands.Files(baseline=str(baseline)))
     lines, found = capsys.readouterr().out.splitlines(), json.loads((workdir / "comparison.json").read_text())
     assert [line for line in lines if line.startswith("| bleu |") and "] * |" in line]
     assert found["left_out"] == {} and found["decode"] == {

@@ -23,7 +23,7 @@ from attn_jax.cli.build import build_task
 from attn_jax.cli.inputs import Files
 from attn_jax.cli.load import load
 from attn_jax.cli.modes import MODES
-from attn_jax.cli.options import change, schema_of
+from attn_jax.cli.options import change, resolve, schema_of
 from attn_jax.cli.snapshot import restore
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
@@ -80,7 +80,7 @@ def copy(run, tmp_path):
 def test_another_process_decodes_the_same_tokens(run, capsys):
     folder, sources = run
     model = load(folder)
-    commands.export(model.config, folder, Files())
+    commands.export(resolve(model.config), folder, Files())
     assert str(folder / "export") in capsys.readouterr().out
     translator = model.predictor.translator
     encoded = translator.encode(Pairs(sources, [""] * len(sources))).source
@@ -130,16 +130,16 @@ DECODING = {  # options of a run's decoding, and what the line of an export says
 def test_an_export_follows_the_decoding_of_its_run_or_names_what_it_leaves_behind(copy, run, monkeypatch, capsys, name):
     changes, left = DECODING[name]
     config = change(load_config(copy), {f"decode.{key}": value for key, value in changes.items()})
-    snapshot = restore(config, copy)
+    snapshot = restore(resolve(config), copy)
     params = jax.tree.map(np.array, snapshot.chosen)
     params["output"]["dense"]["bias"][UNK] += 4.0  # so that unk is probable
     monkeypatch.setattr(commands, "restore", lambda *_: snapshot._replace(params=[params]))
-    commands.export(config, copy, Files())
+    commands.export(resolve(config), copy, Files())
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left behind")]
     assert lines == ([f"left behind   {left}: decode.py takes the most probable token at each step"] if left else [])
     carried = {key: value for key, value in changes.items() if f"decode.{key}" in export.CARRIED or value == "forbid"}
     greedy = change(load_config(copy), {f"decode.{key}": value for key, value in carried.items()})
-    translator = restore(greedy, copy).predictor.translator
+    translator = restore(resolve(greedy), copy).predictor.translator
     found = [list(one.ids) for (one,) in translator.translate(params, run[1])]
     assert any(UNK in ids for ids in found) == ("unk" not in carried)
     encoded = translator.encode(Pairs(run[1], [""] * len(run[1]))).source
@@ -173,7 +173,7 @@ def test_an_export_of_a_language_model_takes_prompts_as_predict_does(family, tmp
     options |= {"model__num_heads": 2, "model__feed_forward_size": 8} if family == "language_model" else {}
     config = tiny_config(**options, train__num_steps=30, decode__batch_size=3, eval__metrics=("perplexity",))
     trained, _ = train(config, tmp_path)
-    commands.export(config, tmp_path, Files())
+    commands.export(resolve(config), tmp_path, Files())
     length = json.loads((tmp_path / "export" / "export.json").read_text())["source_length"]
     assert length == max(target for _, _, target in trained.batches.shapes) > 8
     assert f"3 prompts of at most {length} tokens" in capsys.readouterr().out
@@ -193,14 +193,14 @@ def test_an_export_takes_sources_as_long_as_those_of_training(run):
     folder, sources = run
     model = load(folder)
     if not (folder / "export").exists():
-        commands.export(model.config, folder, Files())
+        commands.export(resolve(model.config), folder, Files())
     about = json.loads((folder / "export" / "export.json").read_text())
     assert about["max_length"] == model.config.decode.max_length
     if model.config.task.buckets.name == "fixed":
         assert about["source_length"] == 24 > about["max_length"]
         assert max(map(len, sources)) + 1 > about["max_length"]
     else:
-        trained = build_task(model.config).splits["train"].source
+        trained = build_task(resolve(model.config)).splits["train"].source
         vocabulary = model.predictor.translator.source_vocabulary
         assert about["source_length"] == max(len(vocabulary.encode(text)) + 1 for text in trained)
 
@@ -210,7 +210,7 @@ def decode(run, monkeypatch, capsys):
     """decode(lines) -> the lines that the script of the export prints."""
     folder, _ = run
     if not (folder / "export").exists():
-        commands.export(load_config(folder), folder, Files())
+        commands.export(resolve(load_config(folder)), folder, Files())
         capsys.readouterr()
 
     def decode(text: str) -> list[str]:
@@ -275,7 +275,7 @@ def test_the_printed_command_fits_the_shortest_sources(copy, length, capfd):
     """A language model has sources of one token, the end."""
     config = load_config(copy)
     config = change(config, {"task.buckets.shapes": ((length, 11),)})
-    commands.export(config, copy, Files())
+    commands.export(resolve(config), copy, Files())
     line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("try "))
     command = line.removeprefix("try").strip().replace("| python ", f"| {shlex.quote(sys.executable)} ")
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
@@ -292,7 +292,7 @@ def test_without_buckets_or_data_the_option_that_helps_is_named(copy, monkeypatc
 
     monkeypatch.setattr(export, "build_task", missing)
     with pytest.raises(UserError, match=r"there is no data.*--config.task.buckets=fixed"):
-        commands.export(config, copy, Files())
+        commands.export(resolve(config), copy, Files())
 
 
 @pytest.mark.slow
@@ -300,7 +300,7 @@ def test_imported_parameters_are_those_of_the_model_and_predict_the_same(run):
     folder, sources = run
     model = load(folder)
     if not (folder / "export").exists():
-        commands.export(model.config, folder, Files())
+        commands.export(resolve(model.config), folder, Files())
     params = attn_jax.import_parameters(folder / "export", model.config)
     jax.tree.map(np.testing.assert_array_equal, params, model.params)
     imported = [printed for _, printed in model.predictor.predict(params, sources, 3)]
@@ -312,7 +312,7 @@ def test_an_import_that_does_not_fit_is_one_line(run, tmp_path):
     folder, _ = run
     config = load(folder).config
     if not (folder / "export").exists():
-        commands.export(config, folder, Files())
+        commands.export(resolve(config), folder, Files())
     with pytest.raises(UserError, match=r"has the shape \(.*\); the model has \(.*\)"):
         attn_jax.import_parameters(folder / "export", change(config, {"model.hidden_size": 6}))
     with pytest.raises(UserError, match=r"params.safetensors does not exist; expected a folder that --mode=export"):
@@ -344,14 +344,14 @@ def test_an_ensemble_of_runs_is_refused(run):
     with pytest.raises(
         UserError, match=r"writes one run; expected decode.ensemble none, or seeds, all those of the run"
     ):
-        commands.export(config, run[0], Files())
+        commands.export(resolve(config), run[0], Files())
 
 
 @pytest.mark.slow
 def test_the_files_say_what_they_hold(run):
     folder, _ = run
     model = load(folder)
-    commands.export(model.config, folder, Files())
+    commands.export(resolve(model.config), folder, Files())
     about = json.loads((folder / "export" / "export.json").read_text())
     stored = load_file(folder / "export" / "params.safetensors")
     assert sorted(stored) == about["parameters"] and about["batch_size"] == 3
@@ -369,7 +369,7 @@ def test_what_cannot_be_written_is_an_error_of_the_system(copy, name):
     else:
         path.write_text("a file in the place of the folder")
     with pytest.raises(OSError):
-        commands.export(load_config(copy), copy, Files())
+        commands.export(resolve(load_config(copy)), copy, Files())
     assert not list(copy.rglob("*.partial"))
 
 
@@ -394,7 +394,7 @@ def test_files_of_an_earlier_export_are_replaced_as_a_whole(copy):
     for name in names:
         (copy / "export" / name).write_text("earlier")
         os.link(copy / "export" / name, copy / f"{name} of before")
-    commands.export(load_config(copy), copy, Files())
+    commands.export(resolve(load_config(copy)), copy, Files())
     for name in names:
         assert (copy / f"{name} of before").read_text() == "earlier", name
         assert (copy / "export" / name).stat().st_size > 100
@@ -421,7 +421,7 @@ def test_a_file_of_another_export_of_the_same_size_is_told_in_one_line(run, deco
 
 @one_run
 def test_the_printed_command_names_the_folder_whatever_is_in_its_name(copy, capsys):
-    commands.export(load_config(copy), copy, Files())
+    commands.export(resolve(load_config(copy)), copy, Files())
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("try ")]
     name, *command = shlex.split(line)
     assert name == "try" and command[0] == "echo" and command[2:] == ["|", "python", f"{copy}/export/decode.py"]
@@ -432,6 +432,6 @@ def test_a_missing_package_is_one_line(run, monkeypatch):
     folder, _ = run
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     with pytest.raises(UserError, match=r"--mode=export needs the package .*: pip install flatbuffers safetensors"):
-        commands.export(load(folder).config, folder, Files())
+        commands.export(resolve(load(folder).config), folder, Files())
     with pytest.raises(UserError, match=r"import_parameters needs the package safetensors"):
         attn_jax.import_parameters(folder / "export", load(folder).config)

@@ -12,6 +12,7 @@ from tiny_run import train as tiny_train
 
 import attn_jax
 from attn_jax.cli.build import build_task
+from attn_jax.cli.options import resolve
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.tasks import Task
@@ -20,7 +21,7 @@ CHANGES = tiny_options() | {"train.num_steps": 3, "seeds": (0, 1)}
 
 
 def load_task(model):
-    return build_task(model.config, Task.load(model.workdir))
+    return build_task(resolve(model.config), Task.load(model.workdir))
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from attn_jax.cli import runs
 from attn_jax.cli.build import build_setup, describe_decoding
 from attn_jax.cli.checks import check
 from attn_jax.cli.load import load
+from attn_jax.cli.options import resolve
 from attn_jax.cli.overrides import override
 from attn_jax.errors import UserError
 from attn_jax.outputs import OUTPUTS
@@ -84,7 +85,7 @@ def test_a_resumed_run_is_one_that_never_stopped(tmp_path):
 )
 def test_what_cannot_be_is_one_line(name, changes, message, tmp_path):
     with pytest.raises(UserError) as error:
-        run = runs.open_run(config_of(name, **changes), tmp_path)
+        run = runs.open_run(resolve(config_of(name, **changes)), tmp_path)
         run.checkpoints.close()
     assert message in str(error.value) and "\n" not in str(error.value)
 
@@ -92,7 +93,7 @@ def test_what_cannot_be_is_one_line(name, changes, message, tmp_path):
 def test_a_file_of_frequencies_is_used(tmp_path):
     (tmp_path / "counts.tsv").write_text("".join(f"{word}\t{100 - word}\n" for word in range(40)))
     config = config_of("hierarchical", model__output__frequencies="counts.tsv", data_dir=str(tmp_path))
-    run = runs.open_run(config, tmp_path / "run")
+    run = runs.open_run(resolve(config), tmp_path / "run")
     run.checkpoints.close()
     vocabulary = run.task.target_vocabulary
     counts = {vocabulary.tokens([i])[0]: count for i, count in enumerate(vocabulary.counts)}
@@ -116,7 +117,7 @@ def test_an_option_that_the_layer_does_not_read_is_refused(changes, message):
     config = tiny_config(**SMALL)
     with pytest.raises(UserError) as error:
         config = override(config, [f"--config.{change}" for change in changes])
-        check(config)
+        check(resolve(config))
     assert message in str(error.value)
 
 
@@ -124,15 +125,15 @@ def test_an_option_that_the_layer_does_not_read_is_refused(changes, message):
 def test_rows_that_no_model_reads_are_refused(tmp_path):
     config = tiny_config(task__name="babi", model__name="memn2n", task__buckets="automatic", train__lazy_rows=True)
     with pytest.raises(UserError, match=r"nothing reads train\.lazy_rows"):
-        runs.open_run(config, tmp_path).checkpoints.close()
+        runs.open_run(resolve(config), tmp_path).checkpoints.close()
 
 
 def test_predictions_say_what_an_exact_search_costs(tmp_path):
     for name, expected in (("sampled", "each step computes all 44 words"), ("adaptive", "")):
         config = config_of(name)
-        run = runs.open_run(config, tmp_path / name)
+        run = runs.open_run(resolve(config), tmp_path / name)
         run.checkpoints.close()
-        found = describe_decoding(config, build_setup(config, run.task.kept).predictor)
+        found = describe_decoding(resolve(config), build_setup(resolve(config), run.task.kept).predictor)
         assert expected in found and bool(found) == bool(expected)
 
 

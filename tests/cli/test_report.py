@@ -14,6 +14,7 @@ from tiny_run import tiny_config
 
 from attn_jax.cli import commands, main, sweep
 from attn_jax.cli.load import load
+from attn_jax.cli.options import resolve
 from attn_jax.cli.overrides import parse
 from attn_jax.cli.report import FILE, check_seeds, sources_of, write_sweep_report
 from attn_jax.cli.results import read_result
@@ -28,7 +29,7 @@ def trained(tmp_path_factory):
     """A run of two seeds."""
     workdir = tmp_path_factory.mktemp("report") / "run"
     config = tiny_config(seeds=(0, 1), train__num_steps=2, train__log_every=1)
-    commands.train(config, workdir, commands.Files())
+    commands.train(resolve(config), workdir, commands.Files())
     return config, workdir
 
 
@@ -57,7 +58,7 @@ def data_of(path):
 
 def report(config, workdir):
     """What the command writes for a run."""
-    commands.report(config, workdir, FILES)
+    commands.report(resolve(config), workdir, FILES)
     return data_of(workdir / FILE)
 
 
@@ -66,8 +67,8 @@ def test_the_page_has_the_weights_that_the_model_gives(trained, capsys):
     config, workdir = trained
     page = report(config, workdir)
     assert "3 examples" in capsys.readouterr().out
-    snapshot = commands.restore(config, workdir)
-    _, split = commands.split_of(config, workdir, FILES, snapshot)
+    snapshot = commands.restore(resolve(config), workdir)
+    _, split = commands.split_of(workdir, FILES, snapshot)
     assert [item["source"] for item in page["examples"]["items"]] == split.source[:3]
     assert page["examples"]["seeds"] == ["0", "1"]
     for i, params in enumerate(snapshot.params):
@@ -222,13 +223,13 @@ def test_a_loaded_model_predicts_the_same_where_jax_has_64_bits(trained):
 def test_a_work_directory_without_a_checkpoint_is_one_line(trained, tmp_path):
     shutil.copytree(trained[1], tmp_path / "run", ignore=lambda *_: ["checkpoints"])
     with pytest.raises(UserError, match="there are no checkpoints: "):
-        commands.report(load(trained[1]).config, tmp_path / "run", FILES)
+        commands.report(resolve(load(trained[1]).config), tmp_path / "run", FILES)
     with pytest.raises(UserError, match="--source=FILE and --target=FILE together"):
-        commands.report(trained[0], trained[1], commands.Files("only"))
+        commands.report(resolve(trained[0]), trained[1], commands.Files("only"))
     with pytest.raises(UserError, match=r"^--target=only has no --source; a file of the task's own form"):
-        commands.report(trained[0], trained[1], commands.Files("", "only"))
+        commands.report(resolve(trained[0]), trained[1], commands.Files("", "only"))
     with pytest.raises(UserError, match=r"^--split=valid and --target=only: expected one$"):
-        commands.report(trained[0], trained[1], commands.Files("", "only", split="valid"))
+        commands.report(resolve(trained[0]), trained[1], commands.Files("", "only", split="valid"))
 
 
 @pytest.mark.parametrize(

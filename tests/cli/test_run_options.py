@@ -108,14 +108,14 @@ def test_a_heading_of_the_reference_is_of_one_part():
 def test_a_task_without_sources_has_no_outputs_to_measure(task):
     config = switch(default_config(), task=task, model="language_model")
     assert config.eval.metrics == ("perplexity", "accuracy")
-    check(config)
+    check(resolve(config))
     assert "bleu" in switch(config, task="dates").eval.metrics
     config.eval.metrics = ("loss", "chrf")
     with pytest.raises(UserError, match=f"^eval.metrics chrf compares .*{task} has no sources .* expected loss, perpl"):
-        check(config)
+        check(resolve(config))
     config.eval.metrics, config.train.best_metric = ("loss",), "bleu"
     with pytest.raises(UserError, match=r"^train\.best_metric bleu compares "):
-        check(config)
+        check(resolve(config))
 
 
 def test_what_was_set_of_the_evaluation_stays_with_another_task():

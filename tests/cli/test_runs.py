@@ -19,7 +19,7 @@ from tiny_run import files_config, timeless, tiny_config, train, write_pairs
 from attn_jax.cli import commands, run_state, runs
 from attn_jax.cli.checks import best_metric
 from attn_jax.cli.inputs import Files
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
 from attn_jax.tasks.batching import Batches
@@ -102,8 +102,8 @@ def test_resumed_is_bitwise_never_stopped(whole, tmp_path, monkeypatch, capsys):
 
     finals = []
     for workdir in (run.workdir, tmp_path):
-        with runs.open_checkpoints(config, workdir, read_only=True) as checkpoints:
-            finals.append(runs.final_params(config, checkpoints, run.setup))
+        with runs.open_checkpoints(resolve(config), workdir, read_only=True) as checkpoints:
+            finals.append(runs.final_params(resolve(config), checkpoints, run.setup))
             assert checkpoints.best_step() == 10
     tiny.assert_same(finals[0][0], finals[1][0])
     assert finals[0][1] == finals[1][1] == "mean of 2 checkpoints (steps 10, 9)"
@@ -113,19 +113,19 @@ def test_resumed_is_bitwise_never_stopped(whole, tmp_path, monkeypatch, capsys):
 def test_a_checkpoint_that_was_never_measured_is_not_called_the_best(tmp_path, monkeypatch):
     stop_after(monkeypatch, 1)
     run, _ = train(tiny_config(), tmp_path)
-    with runs.open_checkpoints(tiny_config(), tmp_path, read_only=True) as checkpoints:
-        assert runs.final_params(tiny_config(), checkpoints, run.setup)[1] == "newest checkpoint (step 1)"
+    with runs.open_checkpoints(resolve(tiny_config()), tmp_path, read_only=True) as checkpoints:
+        assert runs.final_params(resolve(tiny_config()), checkpoints, run.setup)[1] == "newest checkpoint (step 1)"
 
 
 @pytest.mark.slow
 def test_the_average_is_that_of_the_last_checkpoints(whole):
     run, fitted = whole
     config = tiny_config(**WHOLE)
-    with runs.open_checkpoints(config, run.workdir, read_only=True) as checkpoints:
-        (mean,), _ = runs.final_params(config, checkpoints, run.setup)
+    with runs.open_checkpoints(resolve(config), run.workdir, read_only=True) as checkpoints:
+        (mean,), _ = runs.final_params(resolve(config), checkpoints, run.setup)
         assert checkpoints.all_steps() == [9, 10]
         sets = [checkpoints.restore_params(mean, step=step)[0] for step in (9, 10)]
-        (best,), used = runs.final_params(tiny_config(), checkpoints, run.setup)
+        (best,), used = runs.final_params(resolve(tiny_config()), checkpoints, run.setup)
     tiny.assert_close(mean, jax.tree.map(lambda a, b: (a + b) / 2, *sets))
     tiny.assert_same(best, on_host(run, fitted).params)
     assert used == "best checkpoint (step 10)"
@@ -149,7 +149,7 @@ def test_the_result_is_printed_even_if_it_cannot_be_written(whole, tmp_path, mon
     copy = shutil.copytree(whole[0].workdir, tmp_path / "run")
     monkeypatch.setattr(commands, "save_json", full)
     with pytest.raises(UserError, match=r"result.json: no space left"):
-        commands.train(tiny_config(**WHOLE), copy, commands.Files(overrides=("--config.train.keep=1",)))
+        commands.train(resolve(tiny_config(**WHOLE)), copy, commands.Files(overrides=("--config.train.keep=1",)))
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["quickstart", "test"] and "with" not in lines[0]
 
@@ -167,7 +167,7 @@ def test_the_run_of_another_config_is_refused_and_untouched(whole):
         ),
     ):
         with pytest.raises(UserError, match=f"holds the run of another config: {words}"):
-            runs.open_run(tiny_config(**WHOLE | changes), run.workdir)
+            runs.open_run(resolve(tiny_config(**WHOLE | changes)), run.workdir)
     assert contents(run.workdir) == before
 
 
@@ -179,19 +179,19 @@ def test_several_seeds_are_each_seed_alone(whole, tmp_path, capsys):
     config = tiny_config(seeds=(3, 0), **WHOLE)
     capsys.readouterr()
     begin = time.monotonic()
-    commands.train(config, tmp_path / "both", commands.Files())
+    commands.train(resolve(config), tmp_path / "both", commands.Files())
     elapsed = time.monotonic() - begin
     out = capsys.readouterr().out
     both = losses(tmp_path / "both")
     assert both.shape == (3, 2)
-    with runs.open_checkpoints(config, tmp_path / "both", read_only=True) as checkpoints:
-        sets, _ = runs.final_params(config, checkpoints, one.setup)
+    with runs.open_checkpoints(resolve(config), tmp_path / "both", read_only=True) as checkpoints:
+        sets, _ = runs.final_params(resolve(config), checkpoints, one.setup)
     expected = []
     for i, seed in enumerate((3, 0)):
         run, _ = alone[seed]
         np.testing.assert_allclose(both[:, i], losses(run.workdir), rtol=2e-6)
-        with runs.open_checkpoints(config, run.workdir, read_only=True) as checkpoints:
-            (params,), _ = runs.final_params(tiny_config(seed=seed, **WHOLE), checkpoints, run.setup)
+        with runs.open_checkpoints(resolve(config), run.workdir, read_only=True) as checkpoints:
+            (params,), _ = runs.final_params(resolve(tiny_config(seed=seed, **WHOLE)), checkpoints, run.setup)
         tiny.assert_close(sets[i], params, rtol=1e-4, atol=1e-5)
         encoded = run.setup.predictor.translator.encode(run.task.splits["test"])
         metrics = run.setup.evaluator.losses(params, encoded)
@@ -238,23 +238,25 @@ def test_plateau_halves_and_early_stopping_stops(tmp_path):
     ],
 )
 def test_a_goal_is_reached_by_every_seed(metric, values, goal, stops):
-    config = tiny_config(train__best_metric=metric, train__goal=goal)
-    assert run_state.reached(config, values) is stops
+    options = resolve(tiny_config(train__best_metric=metric, train__goal=goal))
+    assert run_state.reached(options, values) is stops
 
 
 def test_each_metric_of_text_knows_which_values_are_better():
-    directions = {name: best_metric(tiny_config(train__best_metric=name))[1] for name in ("bleu", "loss", "accuracy")}
+    directions = {
+        name: best_metric(resolve(tiny_config(train__best_metric=name)))[1] for name in ("bleu", "loss", "accuracy")
+    }
     assert directions == {"bleu": "max", "loss": "min", "accuracy": "max"}
     with pytest.raises(
         UserError, match="expected one of bleu, chrf, exact_match, edit_distance, loss, perplexity, acc"
     ):
-        best_metric(tiny_config(train__best_metric="attention_entropy"))
+        best_metric(resolve(tiny_config(train__best_metric="attention_entropy")))
 
 
 def test_the_learning_rate_is_that_of_the_last_update_and_of_each_seed(tmp_path):
     """After a warm-up of two steps; the seed whose loss did not get better has half of it."""
     config = tiny_config(seeds=(3, 0), optimizer__schedule="plateau", optimizer__warmup_steps=2)
-    run = runs.open_run(config, tmp_path)
+    run = runs.open_run(resolve(config), tmp_path)
     run.checkpoints.close()
     assert run.learning_rate(1).tolist() == [0.005, 0.005]
     opt_state = PlateauState(np.ones(2, np.float32))
@@ -267,7 +269,7 @@ def test_a_model_too_large_for_the_memory_is_refused_before_it_is_made(tmp_path,
     with pytest.raises(UserError, match=r"does not fit into .* of memory: [\d,]{22} parameters; at least 960 PB with"):
         train(tiny_config(model__hidden_size=100_000_000), tmp_path)
     assert "compiling" not in capsys.readouterr().err
-    runs.open_run(tiny_config(), tmp_path).checkpoints.close()  # the next config may have the directory
+    runs.open_run(resolve(tiny_config()), tmp_path).checkpoints.close()  # the next config may have the directory
 
 
 @pytest.mark.slow
@@ -296,12 +298,12 @@ def test_a_loss_that_becomes_nan_names_the_step_and_keeps_the_last_good_checkpoi
     )
     with pytest.raises(UserError, match=r"became (NaN|infinite) at step 2; .*; last good checkpoint: step 1$"):
         train(config, tmp_path)
-    with runs.open_checkpoints(config, tmp_path, read_only=True) as checkpoints:
+    with runs.open_checkpoints(resolve(config), tmp_path, read_only=True) as checkpoints:
         assert checkpoints.all_steps() == [1]
     # Nothing was good yet: the directory is free for the next attempt.
     with pytest.raises(UserError, match=r"last good checkpoint: none$"):
         train(tiny_config(**{**SGD, "optimizer__learning_rate": 1e30}), tmp_path / "none")
-    runs.open_run(tiny_config(**SGD), tmp_path / "none").checkpoints.close()
+    runs.open_run(resolve(tiny_config(**SGD)), tmp_path / "none").checkpoints.close()
 
 
 @pytest.mark.slow
@@ -310,7 +312,7 @@ def test_a_model_that_diverged_in_its_last_step_is_one_line(tmp_path, metrics):
     """The loss of a step is that before its update."""
     changes = {"optimizer__learning_rate": 1e30, "train__num_steps": 1, "eval__metrics": metrics}
     with pytest.raises(UserError, match=r"the loss on .* is not finite: the training has diverged;"):
-        commands.train(tiny_config(**{**SGD, **changes}), tmp_path, Files())
+        commands.train(resolve(tiny_config(**{**SGD, **changes})), tmp_path, Files())
 
 
 @pytest.mark.slow
@@ -356,7 +358,7 @@ def test_a_run_that_rewinds_is_one_that_never_saw_the_batches(tmp_path, monkeypa
         assert "step 5 is not finite: going back to step 3, without" in told
         stop_after(context, None)
         run, fitted = train(config, tmp_path / "rewound")
-        never = runs.open_run(config, tmp_path / "never")
+        never = runs.open_run(resolve(config), tmp_path / "never")
         with never.checkpoints:
             never.skipped = {2, 5}
             expected = on_host(never, runs.train(never))
@@ -406,11 +408,11 @@ def test_parts_and_devices_make_no_difference(one_device, tmp_path, changes):
 
 def test_what_cannot_be_divided_is_refused_and_claims_nothing(tmp_path):
     with pytest.raises(UserError, match=r"batch_size 60 cannot be shared equally by 8 devices; .* is 64"):
-        runs.open_run(tiny_config(parallel="auto", task__batch_size=60), tmp_path)
+        runs.open_run(resolve(tiny_config(parallel="auto", task__batch_size=60)), tmp_path)
     assert not any(tmp_path.iterdir())
     with pytest.raises(UserError, match=r"train.microbatches=3 does not divide the 64 rows"):
         train(tiny_config(train__microbatches=3), tmp_path)
-    runs.open_run(tiny_config(), tmp_path).checkpoints.close()  # the next config may have the directory
+    runs.open_run(resolve(tiny_config()), tmp_path).checkpoints.close()  # the next config may have the directory
 
 
 @pytest.mark.slow
@@ -435,7 +437,7 @@ def test_text_files(tmp_path, capsys, vocabulary, changes):
         "decode__max_length": 6,
     }
     config = change(files_config(tmp_path, **changes), {"task.vocabulary": vocabulary})
-    commands.train(config, tmp_path / "run", commands.Files())
+    commands.train(resolve(config), tmp_path / "run", commands.Files())
     out, err = capsys.readouterr()
     assert "data          1 of 51 training pairs are longer than any bucket and left out; see task.buckets\n" in err
     result = json.loads((tmp_path / "run" / "result.json").read_text())
@@ -453,10 +455,10 @@ def test_text_files(tmp_path, capsys, vocabulary, changes):
 
     # The vocabulary is the stored one, whatever the files say now.
     with pytest.raises(UserError, match="holds the run of another config"):
-        runs.open_run(change(config, {"task.joint_vocabulary": True}), tmp_path / "run")
+        runs.open_run(resolve(change(config, {"task.joint_vocabulary": True})), tmp_path / "run")
     before = source.read_text()
     source.write_text(before.replace("bird", "zebra"))
-    again = runs.open_run(config, tmp_path / "run")
+    again = runs.open_run(resolve(config), tmp_path / "run")
     assert again.task.source_vocabulary.to_json() == stored["source"]
     with pytest.raises(UserError, match="was trained with other train data"):
         runs.train(again)
@@ -558,7 +560,7 @@ def test_time_of_all_processes_is_added_up(tmp_path, monkeypatch):
 )
 def test_a_wrong_option_is_one_clear_line_before_anything_is_read_or_written(tmp_path, changes, words):
     with pytest.raises(UserError, match=words) as error:
-        runs.open_run(tiny_config(**changes), tmp_path / "run")
+        runs.open_run(resolve(tiny_config(**changes)), tmp_path / "run")
     assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
 
 
@@ -579,7 +581,7 @@ def test_a_signal_before_a_rewind_counts_after_it(tmp_path, monkeypatch):
                 os.kill(os.getpid(), signal.SIGTERM)
             return self.batches.batch_at(step)
 
-    run = runs.open_run(tiny_config(train__on_nan="rewind"), tmp_path)
+    run = runs.open_run(resolve(tiny_config(train__on_nan="rewind")), tmp_path)
     run.batches = Batches(run.batches)
     with run.checkpoints:
         fitted = runs.train(run)
@@ -604,7 +606,7 @@ def test_a_signal_in_the_last_step_ends_the_run_before_its_measurement(tmp_path,
 def test_microbatches_that_do_not_divide_a_bucket_are_told_before_anything_is_written(tmp_path):
     changes = {"task__batch_size": 9, "train__microbatches": 2}
     with pytest.raises(UserError, match=r"train\.microbatches=2 does not divide the 9 rows"):
-        runs.open_run(tiny_config(**changes), tmp_path / "new")
+        runs.open_run(resolve(tiny_config(**changes)), tmp_path / "new")
     assert not (tmp_path / "new" / "config.json").exists()
 
 
@@ -612,17 +614,17 @@ def test_the_best_checkpoint_by_a_metric_that_was_not_measured_is_told(whole):
     run, _ = whole
     config = tiny_config(**(WHOLE | {"train__average": 0, "train__best_metric": "edit_distance"}))
     with (
-        runs.open_checkpoints(config, run.workdir, read_only=True) as checkpoints,
+        runs.open_checkpoints(resolve(config), run.workdir, read_only=True) as checkpoints,
         pytest.raises(UserError, match=r"was measured by train\.best_metric edit_distance; expected"),
     ):
-        runs.final_params(config, checkpoints, run.setup)
+        runs.final_params(resolve(config), checkpoints, run.setup)
 
 
 def test_the_logits_of_an_output_layer_in_chunks_are_those_of_a_chunk(tmp_path, capsys):
     """The full layer has the logits of all words."""
     told = []
     for changes in ({}, {"model__output__name": "chunked", "model__output__chunk_size": 2}):
-        run = runs.open_run(tiny_config(**changes), tmp_path / str(len(told)))
+        run = runs.open_run(resolve(tiny_config(**changes)), tmp_path / str(len(told)))
         with run.checkpoints:
             state = {"params": {}, "opt_state": {}}
             batch = {"target_out": np.zeros((1000, 1000))}
@@ -653,7 +655,7 @@ def test_what_learns_from_supporting_facts_needs_some(tmp_path, model, option):
     )
     refused = pytest.raises(UserError, match=f"^model.{option} learns from supporting facts, and no training question")
     with refused if option else contextlib.nullcontext():
-        runs.open_run(config, tmp_path / "run").checkpoints.close()
+        runs.open_run(resolve(config), tmp_path / "run").checkpoints.close()
 
 
 @pytest.mark.slow
@@ -672,11 +674,11 @@ def test_eval_reads_a_file_of_the_task_by_itself(tmp_path, capsys, task, model, 
         data_dir=str(tmp_path), task__num_examples=0, task__buckets="automatic", train__num_steps=1, **task, **model,
         **{f"task__{name}": files for name, files in names.items()},
     )  # fmt: skip
-    commands.train(config, tmp_path / "run", Files())
+    commands.train(resolve(config), tmp_path / "run", Files())
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    commands.evaluation(config, tmp_path / "run", Files(source=str(tmp_path / "train")))
+    commands.evaluation(resolve(config), tmp_path / "run", Files(source=str(tmp_path / "train")))
     measured = json.loads((tmp_path / "run" / "eval.json").read_text())
     assert measured["metrics"] == result["metrics"] and measured["split"] == str(tmp_path / "train")
     (tmp_path / "wrong").write_text(wrong)
     with pytest.raises(UserError, match=r"wrong, line 1: |no question"):
-        commands.evaluation(config, tmp_path / "run", Files(source=str(tmp_path / "wrong")))
+        commands.evaluation(resolve(config), tmp_path / "run", Files(source=str(tmp_path / "wrong")))

@@ -11,7 +11,7 @@ from test_runs import on_host, stop_after
 from tiny_run import files_config, timeless, tiny_config, train, write_pairs
 
 from attn_jax.cli import runs
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.overrides import load_config_file
 from attn_jax.cli.start import Source, announcement, check_seeds, check_tokens, match, take
 from attn_jax.cli.tree import flatten
@@ -40,7 +40,7 @@ def first_state(config, workdir, *, saved=False):
         run, fitted = train(config, workdir)
     state = on_host(run, fitted)
     if saved:
-        with runs.open_checkpoints(config, workdir) as checkpoints:
+        with runs.open_checkpoints(resolve(config), workdir) as checkpoints:
             checkpoints.save(7, state, config=plain(config), extra=run.extra, metrics={"loss": 1.0})
     return state
 
@@ -120,21 +120,23 @@ def test_arrays_are_matched_by_path_shape_and_type():
 
 
 def source_of(config, *vocabularies):
-    return Source("runs/a", config, vocabularies, [{}], "")
+    return Source("runs/a", resolve(config), vocabularies, [{}], "")
 
 
 def test_another_vocabulary_is_refused():
     words, longer, swapped = Words(["a", "b"]), Words(["a", "b", "c"]), Words(["b", "a"])
     config = tiny_config()
-    check_tokens(source_of(config, words, words), config, (Words(["a", "b"]), words))
+    check_tokens(source_of(config, words, words), resolve(config), (Words(["a", "b"]), words))
     worlds = [PictureQuestions(["red"], (8, 8, 3), {"clutter": number}) for number in (0, 5)]
-    check_tokens(source_of(config, worlds[0], words), config, (worlds[1], words))  # other images, the same words
+    check_tokens(
+        source_of(config, worlds[0], words), resolve(config), (worlds[1], words)
+    )  # other images, the same words
     with pytest.raises(UserError, match="its source vocabulary is another one: kind differs"):
-        check_tokens(source_of(config, worlds[0], words), config, (words, words))
+        check_tokens(source_of(config, worlds[0], words), resolve(config), (words, words))
     with pytest.raises(UserError, match="its source vocabulary is another one: number 1 of its tokens is 'b', and 'a'"):
-        check_tokens(source_of(config, swapped, words), config, (words, words))
+        check_tokens(source_of(config, swapped, words), resolve(config), (words, words))
     with pytest.raises(UserError, match="its target vocabulary is another one: it has 3 tokens, and this run has 2;"):
-        check_tokens(source_of(config, words, longer), config, (words, words))
+        check_tokens(source_of(config, words, longer), resolve(config), (words, words))
 
 
 def test_other_counts_of_words_are_refused_where_they_order_the_rows():
@@ -146,19 +148,19 @@ def test_other_counts_of_words_are_refused_where_they_order_the_rows():
     source, few, many = Words([]), counted(1, 2), counted(2, 1)
     plain_config, tree = tiny_config(), tiny_config(model__output__name="hierarchical")
     balanced = tiny_config(model__output__name="hierarchical", model__output__tree="balanced")
-    check_tokens(source_of(plain_config, source, few), plain_config, (source, many))
-    check_tokens(source_of(tree, source, few), tree, (source, few))
+    check_tokens(source_of(plain_config, source, few), resolve(plain_config), (source, many))
+    check_tokens(source_of(tree, source, few), resolve(tree), (source, few))
     with pytest.raises(UserError, match="the counts of its target words are others"):
-        check_tokens(source_of(tree, source, few), tree, (source, many))
+        check_tokens(source_of(tree, source, few), resolve(tree), (source, many))
     with pytest.raises(UserError, match=r"model\.output\.tree is 'huffman' there and 'balanced' here"):
-        check_tokens(source_of(tree, source, few), balanced, (source, few))
+        check_tokens(source_of(tree, source, few), resolve(balanced), (source, few))
 
 
 @pytest.mark.slow
 def test_a_source_without_a_good_checkpoint_is_one_line(soft, tmp_path, capsys):
     def refused(path, message):
         with pytest.raises(UserError, match=f"^train.start.workdir.*{message}") as error:
-            runs.open_run(change(tiny_config(seeds=(0, 1)), start_from(path)), tmp_path / "run")
+            runs.open_run(resolve(change(tiny_config(seeds=(0, 1)), start_from(path))), tmp_path / "run")
         assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
 
     refused(tmp_path / "none", "none: there is no such folder; expected the work directory of a run")

@@ -7,7 +7,7 @@ from test_start import first_state
 from tiny_run import files_config, write_pairs
 
 from attn_jax.cli import runs
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.vectors import with_vectors
 from attn_jax.errors import UserError
 from attn_jax.tasks.word_vectors import WordVectors
@@ -61,7 +61,7 @@ def test_a_run_begins_with_the_vectors_of_a_file(tmp_path, capsys):
     plain = arrays_of(first_state(config, tmp_path / "plain").params)
     config = change(config, {"train.start": "vectors", "train.start.source": "vectors.txt"})
     made = arrays_of(first_state(config, tmp_path / "made", saved=True).params)
-    with runs.open_checkpoints(config, tmp_path / "made", read_only=True) as checkpoints:
+    with runs.open_checkpoints(resolve(config), tmp_path / "made", read_only=True) as checkpoints:
         assert checkpoints.newest()[1]["splits"].keys() == {"train", "valid", "source_vectors"}
     line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("word vectors"))
     assert " 1 of " in line and line.endswith("tokens of the source from vectors.txt")

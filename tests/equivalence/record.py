@@ -17,6 +17,7 @@ from tables import new_path
 from test_configs import ROOT, shrunk
 
 from attn_jax.cli.build import build_setup, build_task
+from attn_jax.cli.options import resolve
 from attn_jax.cli.overrides import load_config_file
 from attn_jax.cli.tree import keys
 from attn_jax.tasks.pairs import Pairs
@@ -44,8 +45,8 @@ def _record(name: str, folder: pathlib.Path, old: Shapes | None, texts: pathlib.
     config = shrunk(load_config_file(str(ROOT / "configs" / f"{name}.py")), folder)
     no_dropout = {key: 0.0 for key in keys(config) if key.split(".")[-1].endswith("dropout")}
     config.update_from_flattened_dict(no_dropout | {key: x for key, x in SAME.items() if key in keys(config)})
-    task = build_task(config)
-    setup = build_setup(config, task.kept)
+    task = build_task(resolve(config))
+    setup = build_setup(resolve(config), task.kept)
     model = setup.model
     batches = task.batches(**setup.batch_options, seeds=(0,), row_multiple=1)
     now = flatten_dict(jax.eval_shape(model.init, jax.random.key(0), setup.example), sep="/")

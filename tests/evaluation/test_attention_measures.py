@@ -7,6 +7,7 @@ from arrays import fill
 from tiny_run import tiny_config
 
 from attn_jax.cli.build import build_setup, build_task
+from attn_jax.cli.options import resolve
 from attn_jax.evaluation import analysis, attention_measures
 from attn_jax.evaluation.analysis import Alignment
 from attn_jax.evaluation.attention_measures import Gold, measure_attention, source_first, to_source
@@ -31,8 +32,8 @@ HEADS_OF_BOTH = SMALL | {
 
 def setup_of(config, seeds=2, scale=0.7):
     """(task, setup, random parameters of each seed)."""
-    task = build_task(config)
-    setup = build_setup(config, task.kept)
+    task = build_task(resolve(config))
+    setup = build_setup(resolve(config), task.kept)
     shapes = jax.eval_shape(setup.model.init, jax.random.key(0), setup.example)
     return task, setup, [fill(shapes, seed, scale) for seed in range(seeds)]
 

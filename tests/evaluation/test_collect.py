@@ -9,6 +9,7 @@ from arrays import fill
 from tiny_run import tiny_config
 
 from attn_jax.cli.build import build_setup, build_task
+from attn_jax.cli.options import resolve
 from attn_jax.cli.tree import flatten
 from attn_jax.evaluation.attention_measures import source_first, to_source
 from attn_jax.evaluation.collect import Collector, sample_keys
@@ -29,8 +30,8 @@ HEADS_OF_BOTH = SMALL | {
 
 def collected_of(config, split, scale=0.7, **options):
     """(setup, parameters, what was collected) of a model with random parameters."""
-    task = build_task(config)
-    setup = build_setup(config, task.kept)
+    task = build_task(resolve(config))
+    setup = build_setup(resolve(config), task.kept)
     params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example), 0, scale)
     collector = setup.collector
     assert isinstance(collector, Collector)
@@ -82,7 +83,7 @@ def test_a_language_model_that_goes_on_from_a_prompt_reads_it_after_bos():
     """The labels are in the order of reading; measures of words of the source find their columns."""
     letters = Words(["a", "b", "c"])
     config = tiny_config(model__name="language_model", model__continue_source=True, **HEADS)
-    setup = build_setup(config, (letters, letters))
+    setup = build_setup(resolve(config), (letters, letters))
     params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example), 0, 0.7)
     prompts = Pairs(["a b", ""], ["c a", "b"])
     found = setup.collector.collect(params, prompts, forced=True)
@@ -142,7 +143,7 @@ def test_examples_without_a_reference_have_no_loss():
 def test_a_story_has_a_row_for_each_hop_and_its_evidence():
     config = babi_memn2n.get_config()
     config.update_from_flattened_dict({"seeds": (0,), "task.num_examples": 30, "model.memory_size": 4})
-    task = build_task(config)
+    task = build_task(resolve(config))
     split = task.splits["test"].select(range(3))
     setup, params, found = collected_of(config, split)
     hops = setup.predictor.hops(params, split)
@@ -164,7 +165,7 @@ def pieces():
 def test_the_weights_shown_are_those_of_the_pieces_that_were_decoded(pieces, tmp_path):
     """The text of an output may be split otherwise when it is encoded again."""
     texts = ["banana", "a band", "nab a bandana"]
-    setup = build_setup(tiny_config(decode__max_length=12, decode__unk="forbid"), (pieces, pieces))
+    setup = build_setup(resolve(tiny_config(decode__max_length=12, decode__unk="forbid")), (pieces, pieces))
     predictor, translator = setup.predictor, setup.predictor.translator
     params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example), 1, 0.9)
     decoded = [found[0] for found in translator.translate(params, texts)]
@@ -191,7 +192,7 @@ def test_the_weights_shown_are_those_of_the_pieces_that_were_decoded(pieces, tmp
 
 def test_a_copied_word_is_shown_in_place_of_unk():
     words = Words(["a", "b"])
-    translator = build_setup(tiny_config(), (words, words)).predictor.translator
+    translator = build_setup(resolve(tiny_config()), (words, words)).predictor.translator
     assert translator.target_tokens("a zebra", [4, UNK]) == ["a", "zebra"]
     assert translator.target_tokens("b zebra") == ["b", "zebra"] and translator.target_tokens("b", [4, 5]) == ["a", "b"]
 
@@ -216,7 +217,7 @@ def test_a_training_point_that_is_left_out_has_no_weight_in_its_own_prediction(c
     config = kernel_learned_width.get_config()
     changes = {f"model.{key}": value for key, value in changes.items()} | {"task.num_examples": 12, "seeds": (3, 4)}
     config.update_from_flattened_dict(changes | {"decode.batch_size": 5})
-    setup, task = build_setup(config, build_task(config)), build_task(config)
+    setup, task = build_setup(resolve(config), build_task(resolve(config))), build_task(resolve(config))
     params, split = setup.model.init(jax.random.key(0), setup.example), task.splits["valid"]
     found = setup.collector.collect(params, split, seed=1)
     measured = setup.evaluator.measure([params, params], split, ["loss"]).values["loss"]["seeds"]

@@ -17,6 +17,7 @@ from arrays import fill
 from tiny_run import tiny_config
 
 from attn_jax.cli.build import build_setup
+from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
 from attn_jax.evaluation import decode
 from attn_jax.evaluation.beam_search import beam_search
@@ -414,7 +415,7 @@ def test_a_model_decodes_sources_that_are_as_long_as_those_of_its_training():
         **{f"model__{key}": value for key, value in (DECODER | ENCODER | LEARNED).items()},
     )
     assert config.task.buckets.shapes == ((24, 11),)
-    setup = build_setup(config, (Words("0123456789 "), Words("0123456789-")))
+    setup = build_setup(resolve(config), (Words("0123456789 "), Words("0123456789-")))
     params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example))
     assert all(setup.predictor.translator.outputs(params, ["1 " * 20, "2 " * 23]))
 

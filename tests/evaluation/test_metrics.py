@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attn_jax.cli.options import resolve
 from attn_jax.cli.runs import best_metric
 from attn_jax.errors import UserError
 from attn_jax.evaluation import metrics
@@ -97,7 +98,7 @@ def test_a_smaller_edit_distance_is_better():
     config = get_config()
     for name in TEXT_METRICS:
         config.train.best_metric = name
-        assert best_metric(config) == (name, "min" if name == "edit_distance" else "max")
+        assert best_metric(resolve(config)) == (name, "min" if name == "edit_distance" else "max")
 
 
 @pytest.mark.parametrize("tokenize", ["13a", "none", "char"])

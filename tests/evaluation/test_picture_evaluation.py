@@ -14,7 +14,7 @@ from attn_jax.cli.analyze import gold_of_file
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.checks import check
 from attn_jax.cli.export import export_model
-from attn_jax.cli.options import default_config
+from attn_jax.cli.options import default_config, resolve
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor
 from attn_jax.evaluation.collect import Collector
@@ -49,9 +49,9 @@ TINY = {
 def setup_of(family="seq2seq", **changes):
     changes = {key.replace("__", "."): value for key, value in changes.items()}
     config = fitted(default_config("scenes", family), TINY, changes)
-    check(config)
-    task = build_task(config)
-    setup = build_setup(config, task.kept)
+    check(resolve(config))
+    task = build_task(resolve(config))
+    setup = build_setup(resolve(config), task.kept)
     params = jax.jit(setup.model.init)(jax.random.key(0), jax.tree.map(jnp.asarray, setup.example))
     return task, setup, params
 

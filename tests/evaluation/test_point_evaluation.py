@@ -13,7 +13,7 @@ from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.checks import best_metric
 from attn_jax.cli.commands import Files
 from attn_jax.cli.modes import MODES
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.results import read_result
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor
@@ -35,7 +35,7 @@ def small(config=kernel_learned_width, **changes):
 
 def setup_of(config, task=None):
     """(setup, parameters) as at the start."""
-    setup = build_setup(config, task or build_task(config))
+    setup = build_setup(resolve(config), task or build_task(resolve(config)))
     return setup, jax.device_get(setup.model.init(jax.random.key(0), setup.example))
 
 
@@ -43,7 +43,7 @@ def use(mode, config, workdir, capsys, monkeypatch, stdin="", files=NO_FILES):
     """(standard output, standard error) of a command."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
     capsys.readouterr()
-    getattr(commands, MODES[mode].command)(config, workdir, files)
+    getattr(commands, MODES[mode].command)(resolve(config), workdir, files)
     return capsys.readouterr()
 
 
@@ -61,7 +61,7 @@ def trained(tmp_path_factory):
         task__valid_size=5,
         eval__metrics=("rmse", "r2", "mae"),
     )
-    commands.train(config, folder / "run", Files())
+    commands.train(resolve(config), folder / "run", Files())
     (folder / "points.csv").rename(folder / "others.csv")  # the work directory has to be enough
     return config, folder / "run"
 
@@ -152,7 +152,7 @@ def test_predict_reads_lines_as_the_training_file_and_drops_a_byte_order_mark(tm
     rows = [f"{x:.6f};{x % 1:.6f};{true_curve(x):.6f}" for x in X]
     (tmp_path / "points.csv").write_text("x;part;y\n" + "\n".join(rows) + "\n", encoding="utf-8")
     config = small(kernel_csv, data_dir=str(tmp_path), task__num_examples=0, task__valid_size=5, eval__num_pictures=0)
-    task = build_task(config)
+    task = build_task(resolve(config))
     task.save(tmp_path)
     setup, params = setup_of(config, PointsTask.load(tmp_path))
     (_, [printed]), *_ = setup.predictor.predict(params, task.examples, 10)
@@ -212,13 +212,13 @@ def test_predictions_do_not_depend_on_the_batches_and_are_left_out_in_their_orde
     np.testing.assert_allclose(parts, whole, rtol=1e-5)
     batch = {name: x[0] for name, x in regressor.points.memory.items()} | {"index": np.arange(20)}
     loss, _ = setup.model.loss_fn(params, batch)
-    mean = setup.evaluator.measure([params], build_task(config).splits["valid"], ["mse"]).values["mse"]["mean"]
+    mean = setup.evaluator.measure([params], build_task(resolve(config)).splits["valid"], ["mse"]).values["mse"]["mean"]
     np.testing.assert_allclose(mean, loss / 20 * regressor.points.target_scale[0, 0] ** 2, rtol=1e-4)
 
 
 def test_inputs_and_targets_may_have_any_scale():
     config = small()
-    task = build_task(config)
+    task = build_task(resolve(config))
     setup, params = setup_of(config)
     points = task.splits["train"]
     far = type(points)(points.inputs * 1e-3 + 2026, points.targets * 1e6 - 1e7)
@@ -250,7 +250,7 @@ def test_a_printed_prediction_reads_back_as_the_prediction(tmp_path, inputs, tar
     (tmp_path / "points.csv").write_text("x,y\n" + "\n".join(rows) + "\n", encoding="utf-8")
     config = small(kernel_csv, data_dir=str(tmp_path), task__num_examples=0, task__valid_size=9, eval__num_pictures=0)
     config.task.train = ("points.csv", "")
-    task = build_task(config)
+    task = build_task(resolve(config))
     setup, params = setup_of(config, task)
     asked = task.splits["test"].inputs[0]
     (_, printed), *_ = setup.predictor.predict(params, [repr(float(x)) for (x,) in asked], 64)
@@ -265,7 +265,7 @@ def test_numbers_that_are_not_finite_are_never_predicted():
     """Points far closer together than to what is asked: its distance to them overflows when it is squared."""
     config = small(decode__with_scores=True)
     _, params = setup_of(config)
-    task = build_task(config)
+    task = build_task(resolve(config))
     points = task.splits["train"]
     near = type(points)(points.inputs * 1e-12, points.targets)
     setup, _ = setup_of(config, type(task)(task.name, task.splits | {"train": near}, task.columns))
@@ -314,7 +314,7 @@ def test_a_given_width_is_one_in_the_units_of_the_inputs_and_stays():
 def test_points_without_a_training_point_in_reach_are_counted(capsys):
     config = small(model__attention__score="boxcar", model__attention__score__width=(0.01,))
     setup, params = setup_of(config)
-    setup.evaluator.measure([params], build_task(config).splits["test"], [])
+    setup.evaluator.measure([params], build_task(resolve(config)).splits["test"], [])
     err = capsys.readouterr().err
     assert "of 50 points have no training point within reach of the kernel; they get the mean of all" in err
 
@@ -322,7 +322,7 @@ def test_points_without_a_training_point_in_reach_are_counted(capsys):
 def test_classes_are_predicted_by_name_and_probabilities_sum_to_one():
     config = small(kernel_classification, task__num_examples=60)
     setup, params = setup_of(config)
-    test = build_task(config).splits["test"]
+    test = build_task(resolve(config)).splits["test"]
     found, _ = setup.predictor.regressor.predict(params, test.inputs[0])
     np.testing.assert_allclose(found.sum(-1), 1)
     assert setup.evaluator.measure([params], test, ["accuracy"]).values["accuracy"]["mean"] > 50
@@ -354,7 +354,7 @@ def test_the_density_of_the_inputs_is_in_their_units():
 def test_minibatches_go_over_all_points_in_an_order_of_the_seed():
     config = small(task__batch_size=8, seeds=(0, 1))
     setup, _ = setup_of(config)
-    batches = build_task(config).batches(**setup.batch_options, seeds=(0, 1))
+    batches = build_task(resolve(config)).batches(**setup.batch_options, seeds=(0, 1))
     assert batches.steps_per_epoch == 3
     index = np.concatenate([batches.batch_at(step)["index"] for step in range(3)], axis=1)
     assert index.shape == (2, 24) and not np.array_equal(*index)
@@ -398,7 +398,7 @@ def test_minibatches_go_over_all_points_in_an_order_of_the_seed():
 )
 def test_what_is_wrong_with_a_config_is_one_line_and_leaves_no_work_directory(changes, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        runs.open_run(small(**changes), tmp_path / "run")
+        runs.open_run(resolve(small(**changes)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -414,7 +414,7 @@ def test_every_kernel_predicts():
 def test_each_metric_knows_which_values_are_better():
     metrics = setup_of(small())[0].evaluator.metrics
     assert {name for name, metric in metrics.items() if metric.best == "max"} == {"r2", "accuracy"}
-    assert best_metric(small(train__best_metric="r2")) == ("r2", "max")
+    assert best_metric(resolve(small(train__best_metric="r2"))) == ("r2", "max")
 
 
 def test_both_roles_follow_their_protocols():

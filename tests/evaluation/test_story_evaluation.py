@@ -12,7 +12,7 @@ import pytest
 
 from attn_jax.cli import commands
 from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.runs import choose_seed
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Results
@@ -39,14 +39,15 @@ def finished(tmp_path_factory):
     changes |= {"model.linear_steps": 2, "model.memory_size": 4, "eval.num_pictures": 2}
     changes |= {"task.max_sentences": 0, "parallel": "single"}
     config = change(config, changes)
-    commands.train(config, workdir, commands.Files())
+    commands.train(resolve(config), workdir, commands.Files())
     return config, workdir
 
 
 def predicted(finished, text, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     capsys.readouterr()
-    commands.predict(*finished, commands.Files())
+    config, workdir = finished
+    commands.predict(resolve(config), workdir, commands.Files())
     return capsys.readouterr()
 
 
@@ -54,8 +55,8 @@ def predicted(finished, text, monkeypatch, capsys):
 def test_the_seed_with_the_lowest_training_loss_is_chosen_and_reported(finished):
     config, workdir = finished
     result = json.loads((workdir / "result.json").read_text())
-    trained = commands.restore(config, workdir)
-    task = build_task(config, Task.load(workdir))
+    trained = commands.restore(resolve(config), workdir)
+    task = build_task(resolve(config), Task.load(workdir))
     losses = trained.evaluator.measure(trained.params, task.splits["train"], []).values
     best = int(np.argmin(losses["loss"]["seeds"]))
     assert (result["seeds"], result["chosen_seed"]) == ([3, 5, 9], [3, 5, 9][best])
@@ -82,7 +83,7 @@ def test_the_seed_is_chosen_by_training_loss_or_by_the_best_metric_in_validation
     task, evaluator = mock.Mock(spec=Task), mock.Mock(spec=TextEvaluator)
     task.splits = {"train": {"loss": [0.2, 0.1, 0.3]}, "valid": valid}
     evaluator.measure = lambda _, of, names: Results({name: {"seeds": of[name]} for name in ["loss", *names]}, {})
-    assert choose_seed(config, evaluator, [{}] * 3, task) == place
+    assert choose_seed(resolve(config), evaluator, [{}] * 3, task) == place
 
 
 @pytest.mark.slow
@@ -119,7 +120,7 @@ def test_answers_come_before_an_error_in_a_later_line(finished, monkeypatch, cap
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Mary left.\nWhere is Mary?\n7 John came.\n")))
     capsys.readouterr()
     with pytest.raises(UserError, match="line 3: the number 7"):
-        commands.predict(*finished, commands.Files())
+        commands.predict(resolve(finished[0]), finished[1], commands.Files())
     assert "mary left (1, " in capsys.readouterr().out
 
 
@@ -152,7 +153,7 @@ def test_stories_as_people_write_them_are_scored_and_measured(finished, tmp_path
     written, plain = "Mary moved to the garden. Where is Mary?\tGarden\n", "mary moved to the garden . where is mary ?"
     for text in (written, f"{plain}\tgarden\n"):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        commands.score(config, workdir, commands.Files())
+        commands.score(resolve(config), workdir, commands.Files())
     one, two = capsys.readouterr().out.split()
     assert one == two
     for text, words in (
@@ -162,10 +163,10 @@ def test_stories_as_people_write_them_are_scored_and_measured(finished, tmp_path
     ):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
         with pytest.raises(UserError, match=words):
-            commands.score(config, workdir, commands.Files())
+            commands.score(resolve(config), workdir, commands.Files())
     (tmp_path / "source").write_text("Mary moved to the garden. Where is Mary?\n")
     (tmp_path / "target").write_text("garden\n")
-    commands.evaluation(config, workdir, commands.Files(str(tmp_path / "source"), str(tmp_path / "target")))
+    commands.evaluation(resolve(config), workdir, commands.Files(str(tmp_path / "source"), str(tmp_path / "target")))
     result = json.loads((workdir / "eval.json").read_text())
     assert result["metrics"]["loss"]["seeds"][[3, 5, 9].index(result["chosen_seed"])] == pytest.approx(
         -float(one), abs=1e-4
@@ -175,7 +176,7 @@ def test_stories_as_people_write_them_are_scored_and_measured(finished, tmp_path
 @pytest.mark.slow
 def test_hops_stand_at_the_statements_that_the_memory_kept(finished):
     config, workdir = finished
-    trained = commands.restore(config, workdir)
+    trained = commands.restore(resolve(config), workdir)
     many = " . ".join(["mary moved to the garden"] * 6)
     pairs = Pairs([f"{many} . where is mary ?", "john went to the office . where is john ?"], ["", ""])
     long, short = trained.predictor.hops(trained.params[0], pairs)
@@ -195,7 +196,7 @@ def test_stories_that_are_longer_than_the_memory_are_told(finished, tmp_path, mo
     assert told in predicted(finished, text, monkeypatch, capsys).err
     (tmp_path / "source").write_text(long + long + short)
     (tmp_path / "target").write_text("garden\n" * 3)
-    predictor = commands.restore(*finished).predictor
+    predictor = commands.restore(resolve(finished[0]), finished[1]).predictor
     capsys.readouterr()
     predictor.read_files(str(tmp_path / "source"), str(tmp_path / "target"))
     predictor.translator.source_vocabulary.longest = 4
@@ -210,7 +211,7 @@ def test_stories_that_are_longer_than_the_memory_are_told(finished, tmp_path, mo
 def test_the_command_that_a_run_suggests_works(finished, monkeypatch, capsys):
     """What a run prints after "try" is a source of the task, on one line."""
     config, workdir = finished
-    task = build_task(config, Task.load(workdir))
+    task = build_task(resolve(config), Task.load(workdir))
     out, _ = predicted(finished, "\n".join(task.examples) + "\n", monkeypatch, capsys)
     assert len(out.splitlines()) == len(task.examples) > 1
 
@@ -220,7 +221,7 @@ def test_a_story_is_plotted_for_each_question(finished, monkeypatch, capsys):
     config, workdir = finished
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STORY.encode())))
     capsys.readouterr()
-    commands.visualize(config, workdir, commands.Files())
+    commands.visualize(resolve(config), workdir, commands.Files())
     out, err = capsys.readouterr()
     assert out.split() == [str(workdir / "visualize" / f"00{i}.png") for i in range(2)]
     assert err.startswith(f"weights       as numbers in {workdir}/visualize/000.json ...")
@@ -248,9 +249,9 @@ def test_statements_shorter_than_all_of_training_still_have_a_slot_each(network)
     config = importlib.import_module(f"configs.babi_{network}").get_config()
     changes = {"task.size": "1k", "task.num_examples": 20, "task.numbers": (6,)}
     config = change(config, changes | {"model.hidden_size": 8, "model.memory_size": 12})
-    task = build_task(config)
+    task = build_task(resolve(config))
     assert task.source_vocabulary.shortest == 5
-    setup = build_setup(config, task.kept)
+    setup = build_setup(resolve(config), task.kept)
     source = "mary went . " * 8 + "is mary in the garden ?"
     encoded = setup.predictor.translator.encode(
         Pairs([source, "mary went home there . is mary in the garden ?"], ["yes", "no"])

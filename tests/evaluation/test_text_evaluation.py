@@ -44,7 +44,7 @@ def setup(**changes):
     small = {"decode__max_length": 14, "decode__batch_size": 3, "task__name": "parallel_text", "task__tokenize": "none"}
     if "task__buckets" not in changes:
         changes |= {"task__buckets": "fixed", "task__buckets__shapes": ((12, 12),)}
-    return build_setup(tiny_config(**small | changes), VOCABULARIES)
+    return build_setup(resolve(tiny_config(**small | changes)), VOCABULARIES)
 
 
 def make(**changes):
@@ -325,7 +325,7 @@ def test_a_source_with_tags_has_one_tab(tmp_path):
         (tmp_path / name).write_text(text, encoding="utf-8")
     lines, tokens = ["", "ab\ta\tN;PL"], ["<N>", "<PL>", "a", "b"]
     for vocabulary in (Inflections(tokens), TaggedLemmas(tokens)):
-        predictor = build_setup(tiny_config(), (vocabulary, VOCABULARIES[1])).predictor
+        predictor = build_setup(resolve(tiny_config()), (vocabulary, VOCABULARIES[1])).predictor
         for reading in (
             lambda p=predictor: list(p.predict({}, lines, 2)),
             lambda p=predictor: p.read_lines(lines),
@@ -339,7 +339,7 @@ def test_a_source_with_tags_has_one_tab(tmp_path):
 
 
 def test_sources_without_tags_are_told(capsys):
-    predictor = build_setup(tiny_config(), (TaggedLemmas(["<N>", "a", "b"]), VOCABULARIES[1])).predictor
+    predictor = build_setup(resolve(tiny_config()), (TaggedLemmas(["<N>", "a", "b"]), VOCABULARIES[1])).predictor
     predictor.report(["ab\tN", "b", "", "a"])
     assert "tags          2 of 4 sources have no tags; expected lemma TAB TAG;TAG" in capsys.readouterr().err
     predictor.report(["ab\tN", ""])
@@ -358,7 +358,7 @@ def test_targets_that_training_has_not_seen_are_told(tmp_path, capsys):
 
 def test_predictions_come_before_an_error_in_a_later_line(monkeypatch):
     """Also in the middle of a chunk."""
-    predictor = build_setup(tiny_config(), (TaggedLemmas(["<N>", "a", "b"]), VOCABULARIES[1])).predictor
+    predictor = build_setup(resolve(tiny_config()), (TaggedLemmas(["<N>", "a", "b"]), VOCABULARIES[1])).predictor
     monkeypatch.setattr(predictor.translator, "translate", lambda _, texts, first: [[] for _ in texts])
     predicted = predictor.predict({}, ["ab\tN", "b\tN", "ab\ta\tN"], 100)
     assert next(predicted) == (["ab\tN", "b\tN"], ["", ""])
@@ -445,7 +445,7 @@ def test_the_picture_of_a_language_model_says_what_its_rows_lack():
 
 def test_a_very_long_line_is_said_once(capsys, monkeypatch):
     def without_model(**changes):
-        predictor = build_setup(tiny_config(**changes), VOCABULARIES).predictor
+        predictor = build_setup(resolve(tiny_config(**changes)), VOCABULARIES).predictor
         empty = lambda params, texts, first: [[Translation("", 0.0, 0.0)] for _ in texts]  # noqa: E731
         monkeypatch.setattr(predictor.translator, "translate", empty)
         return predictor
@@ -463,8 +463,8 @@ def test_a_very_long_line_is_said_once(capsys, monkeypatch):
 def test_a_target_that_is_no_label_is_refused():
     """As unk it would be right wherever unk is predicted."""
     config = change(language_id_conv.get_config(), {"task.num_examples": 200, "task.valid_size": 20})
-    task = build_task(config)
-    predictor = build_setup(config, task.kept).predictor
+    task = build_task(resolve(config))
+    predictor = build_setup(resolve(config), task.kept).predictor
     known = Pairs(["somzudak"], ["valu"])
     assert predictor.accept(known, "words.tsv") == known
     for label, message in (

@@ -9,7 +9,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from attn_jax.cli.checks import check
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.sweep import jobs
 from attn_jax.cli.tree import flatten
@@ -28,7 +28,7 @@ def test_every_run_is_a_valid_config_with_a_name_of_its_own(experiment, count):
     runs = list(experiment.sweep())
     for run in runs:
         config = load_file(ROOT / run.pop("config"), "get_config")
-        check(change(config, run))
+        check(resolve(change(config, run)))
         assert len(run["seeds"]) == count
     assert len({job.name for job in jobs(pathlib.Path(experiment.__file__))}) == len(runs)
 

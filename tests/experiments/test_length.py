@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.runs import check
 from attn_jax.errors import UserError
@@ -21,7 +21,7 @@ def test_every_run_of_the_sweep_is_a_valid_config(module, count):
     for run in runs:
         config = load_file(ROOT / run.pop("config"), "get_config")
         config = change(config, run)
-        check(config)
+        check(resolve(config))
 
 
 def metrics(**values):

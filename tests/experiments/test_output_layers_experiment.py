@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.overrides import load_config_file
 from attn_jax.cli.runs import check
 from attn_jax.cli.sweep import jobs
@@ -22,7 +22,7 @@ def test_every_run_and_its_short_form_are_valid_configs(name):
         for each in (job, briefly(job), briefly(with_layer(job, "full"))):
             config = load_config_file(str(ROOT / each.config))
             config = change(config, each.overrides)
-            check(config)
+            check(resolve(config))
         assert (
             each.name == job.name.replace(job.overrides["model.output.name"], "full") and config.train.num_steps == 50
         )

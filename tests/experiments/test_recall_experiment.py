@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.overrides import load_config_file, load_file, override
 from attn_jax.cli.runs import check
 from attn_jax.cli.sweep import RESULTS, jobs, overrides_of
@@ -22,7 +22,7 @@ def test_every_run_of_the_sweep_is_a_valid_config():
     for run in runs:
         config = load_file(ROOT / run.pop("config"), "get_config")
         config = change(config, run)
-        check(config)
+        check(resolve(config))
 
 
 def test_the_report_has_every_mechanism_and_seed_and_paired_differences():

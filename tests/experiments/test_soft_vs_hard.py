@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from attn_jax.cli.options import resolve
 from attn_jax.cli.runs import check
 from experiments import soft_vs_hard
 from experiments.soft_vs_hard import LANGUAGES, VARIANTS, closed, config_of, evaluations, overrides, report
@@ -17,7 +18,7 @@ def test_the_sweep_has_every_variant_in_every_language_with_three_seeds():
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_is_a_valid_config(variant):
     config = config_of("german", variant, "somewhere")
-    check(config)
+    check(resolve(config))
     assert config.task.language == "german" and config.data_dir == "somewhere"
     changed = {key.removeprefix("model."): value for key, value in overrides("german", variant).items()}
     for key, value in VARIANTS[variant].items():

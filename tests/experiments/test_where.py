@@ -6,7 +6,7 @@ import shlex
 import numpy as np
 import pytest
 
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.runs import check
 from attn_jax.cli.sweep import named
@@ -23,7 +23,7 @@ def test_every_run_of_the_sweep_is_a_valid_config():
     for job in JOBS:
         config = load_file(where.ROOT / job.config, "get_config")
         config = change(config, job.overrides)
-        check(config)
+        check(resolve(config))
 
 
 def test_the_runs_with_a_start_come_after_the_soft_run_and_name_its_folder():
@@ -85,7 +85,7 @@ def test_one_cell_alone_is_read_by_every_variant():
         config = load_file(where.ROOT / job.config, "get_config")
         config = change(config, job.overrides)
         single = where.one_cell(config)
-        check(single)
+        check(resolve(single))
         objective = single.model.objective
         if objective.name == "top":
             assert objective.num_samples == 1
@@ -115,7 +115,7 @@ def test_every_trick_is_on_and_off_alone_and_with_the_others():
     for job in jobs:
         config = load_file(where.ROOT / job.config, "get_config")
         config = change(config, job.overrides)
-        check(config)
+        check(resolve(config))
         objective, penalties = config.model.objective, config.model.penalties
         bonus = penalties.parts.entropy.weight if penalties.pattern == ("entropy",) else 0.0
         assert len(penalties.pattern) == (bonus > 0)

@@ -44,9 +44,9 @@ def test_a_beam_is_at_most_as_wide_as_its_candidates_can_be_numbered():
 def test_words_of_a_source_that_is_continued_replace_nothing():
     config = change(zipf.get_config(), {"decode.unk": "replace"})
     with pytest.raises(UserError, match=r"^decode\.unk replace .* but model\.continue_source continues it") as error:
-        build_setup(config, (Words("ab"), Words("ab")))
+        build_setup(resolve(config), (Words("ab"), Words("ab")))
     assert "\n" not in str(error.value)
-    assert build_setup(change(config, {"decode.unk": "keep"}), (Words("ab"), Words("ab"))).predictor
+    assert build_setup(resolve(change(config, {"decode.unk": "keep"})), (Words("ab"), Words("ab"))).predictor
 
 
 def test_attention_to_the_source_has_no_bias_so_all_of_its_heads_are_scaled():

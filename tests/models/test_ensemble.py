@@ -14,7 +14,7 @@ from tiny_run import tiny_config, train
 from attn_jax.cli import commands
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.load import load
-from attn_jax.cli.options import change, default_config
+from attn_jax.cli.options import change, default_config, resolve
 from attn_jax.cli.overrides import override
 from attn_jax.cli.runs import open_run
 from attn_jax.cli.snapshot import restore
@@ -48,8 +48,8 @@ FAMILIES = {
 def members(request):
     """(model, ensemble, parameters of three seeds, a batch)."""
     config = tiny_config(**FAMILIES[request.param], decode__max_length=20)
-    task = build_task(config)
-    setup = build_setup(config, task.kept)
+    task = build_task(resolve(config))
+    setup = build_setup(resolve(config), task.kept)
     batch = task.batches(**setup.batch_options, seeds=(0,), row_multiple=1).batch_at(0)
     batch = {name: jnp.asarray(value[:6]) for name, value in batch.items()}
     init = jax.jit(setup.model.init)
@@ -149,7 +149,9 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     train(tiny_config(decode__max_length=12), folder / "rnn")
     train(tiny_config(**FAMILIES["transformer"], seeds=(0, 1), decode__max_length=20), folder / "transformer")
-    open_run(tiny_config(task__num_examples=90), folder / "fewer").checkpoints.close()  # has vocabularies and a config
+    open_run(
+        resolve(tiny_config(task__num_examples=90)), folder / "fewer"
+    ).checkpoints.close()  # has vocabularies and a config
     return folder
 
 
@@ -163,9 +165,9 @@ def averaged(config, *workdirs, every_seed=False):
 def test_runs_of_different_models_are_averaged(runs):
     config = load_config(runs / "rnn")
     config = averaged(config, runs / "transformer", every_seed=True)
-    mixed = restore(config, runs / "rnn")
+    mixed = restore(resolve(config), runs / "rnn")
     assert mixed.used.startswith("ensemble of 2 runs: best") and len(mixed.params) == 1
-    alone = [restore(load_config(runs / name), runs / name) for name in ("rnn", "transformer")]
+    alone = [restore(resolve(load_config(runs / name)), runs / name) for name in ("rnn", "transformer")]
     pairs = task_of(config)
     batch = alone[0].predictor.translator.encode(pairs).batch(np.arange(8), (32, 16))
     members = [(alone[0], alone[0].params[0]), *((alone[1], p) for p in alone[1].params)]
@@ -191,7 +193,10 @@ def test_runs_of_different_models_are_averaged(runs):
 def test_every_layer_and_head_of_a_run_is_named_by_its_run(runs, first):
     other = {"rnn": "transformer", "transformer": "rnn"}[first]
     config = averaged(load_config(runs / first), runs / other)
-    snapshot, alone = restore(config, runs / first), restore(load_config(runs / "transformer"), runs / "transformer")
+    snapshot, alone = (
+        restore(resolve(config), runs / first),
+        restore(resolve(load_config(runs / "transformer")), runs / "transformer"),
+    )
     pairs = task_of(config)
     found = snapshot.setup.collector.maps(snapshot.chosen, pairs)
     expected = alone.setup.collector.maps(alone.chosen, pairs)
@@ -235,10 +240,10 @@ def test_a_run_counts_once(runs):
         (["transformer", f"../{runs.name}/rnn"], r"it is the run itself"),
     ):
         with pytest.raises(UserError, match=rf"^decode\.ensemble\.workdirs \S+: {message}"):
-            restore(averaged(config, *(runs / name for name in names)), runs / "rnn")
+            restore(resolve(averaged(config, *(runs / name for name in names))), runs / "rnn")
     (runs / "new").mkdir()
     with pytest.raises(UserError, match=r"it is the run itself"):
-        commands.train(averaged(config, runs / "new"), runs / "new", commands.Files())
+        commands.train(resolve(averaged(config, runs / "new")), runs / "new", commands.Files())
 
 
 @pytest.mark.slow
@@ -250,7 +255,7 @@ def test_runs_that_cannot_be_averaged(runs):
         ("", r"does not exist: \S+ is not the work directory of a run"),
     ):
         with pytest.raises(UserError, match=f"^decode.ensemble.workdirs .*{message}") as error:
-            restore(averaged(config, runs / name), runs / "rnn")
+            restore(resolve(averaged(config, runs / name)), runs / "rnn")
         assert "\n" not in str(error.value)
     stories = averaged(tiny_config(**FAMILIES["memn2n"]), runs / "rnn")
     message = r"^decode.ensemble runs averages models of texts or images.*expected decode.ensemble seeds$"
@@ -262,7 +267,7 @@ def test_runs_that_cannot_be_averaged(runs):
 def test_a_run_with_other_vocabularies_is_told_before_the_training(runs, tmp_path):
     config = averaged(load_config(runs / "rnn"), runs / "fewer")
     with pytest.raises(UserError, match=r"^decode\.ensemble\.workdirs .*fewer: its source vocabulary is another one"):
-        commands.train(config, tmp_path / "new", commands.Files())
+        commands.train(resolve(config), tmp_path / "new", commands.Files())
     assert not any((tmp_path / "new" / "checkpoints").glob("[0-9]*"))
 
 
@@ -270,8 +275,11 @@ def test_a_run_with_other_vocabularies_is_told_before_the_training(runs, tmp_pat
 def test_one_run_with_others_is_an_ensemble_and_not_a_seed(runs, tmp_path):
     shutil.copytree(runs / "rnn", tmp_path / "rnn")
     config = averaged(load_config(tmp_path / "rnn"), runs / "transformer")
-    assert restore(config, tmp_path / "rnn").together and not restore(load_config(runs / "rnn"), runs / "rnn").together
-    commands.report(config, tmp_path / "rnn", commands.Files(num_examples=1))
+    assert (
+        restore(resolve(config), tmp_path / "rnn").together
+        and not restore(resolve(load_config(runs / "rnn")), runs / "rnn").together
+    )
+    commands.report(resolve(config), tmp_path / "rnn", commands.Files(num_examples=1))
     page = (tmp_path / "rnn" / "report.html").read_text()
     data = json.loads(page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
     assert data["examples"]["seeds"] == ["ensemble"]
@@ -283,7 +291,7 @@ def test_a_run_is_evaluated_and_asked_as_an_ensemble(tmp_path):
     config = tiny_config(seeds=(0, 1, 2), decode__method="beam", decode__method__beam_size=2, decode__max_length=12)
     train(config, tmp_path)
     config = change(config, {"decode.ensemble": "seeds"})
-    snapshot, alone = restore(config, tmp_path), restore(load_config(tmp_path), tmp_path)
+    snapshot, alone = restore(resolve(config), tmp_path), restore(resolve(load_config(tmp_path)), tmp_path)
     assert len(snapshot.params) == 1 and snapshot.used.endswith("ensemble of 3 seeds")
     pairs = task_of(config)
     (found,) = snapshot.evaluator.measure(snapshot.params, pairs, ["accuracy"]).values["accuracy"]["seeds"]
@@ -312,7 +320,7 @@ def mean_probs(snapshot, batch):
 
 
 def task_of(config):
-    return build_task(config).splits["valid"].select(range(8))
+    return build_task(resolve(config)).splits["valid"].select(range(8))
 
 
 @pytest.mark.slow
@@ -321,7 +329,7 @@ def test_what_cannot_be_an_ensemble(tmp_path):
         train(tiny_config(decode__ensemble="seeds"), tmp_path / "one")
     config = tiny_config(seeds=(0, 1), decode__max_length=3)
     train(config, tmp_path / "short")
-    snapshot = restore(change(config, {"decode.ensemble": "seeds"}), tmp_path / "short")
+    snapshot = restore(resolve(change(config, {"decode.ensemble": "seeds"})), tmp_path / "short")
     # It is evaluated token by token, however short its outputs may be: targets have 11 tokens.
     assert np.isfinite(snapshot.evaluator.measure(snapshot.params, task_of(config), []).values["loss"]["mean"])
     with pytest.raises(UserError, match=r"unknown config key decode\.ensemble"):

@@ -11,6 +11,7 @@ from tiny_run import tiny_config, train, write_pairs
 
 from attn_jax.cli import index as command
 from attn_jax.cli.build import build_task
+from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
 from attn_jax.tasks import indexing, token_index
 from attn_jax.tasks.batching import FILL, EncodedPairs, Ragged, encode_pairs
@@ -218,11 +219,11 @@ def test_a_file_of_frequencies_beside_the_counts_of_an_index_is_refused(folder, 
     """It would not be read. A run of before goes on with the counts that it has stored."""
     options = dict(model__output="hierarchical")
     config = tiny_config(data_dir=str(folder), task__name="indexed_text", **options)
-    counts = build_task(config).target_vocabulary.counts
+    counts = build_task(resolve(config)).target_vocabulary.counts
     config.model.output.frequencies = "counts.tsv"
     with pytest.raises(UserError, match=r"^model.output.frequencies counts.tsv: task.name indexed_text has the counts"):
-        build_task(config)
-    again = build_task(config, open_index(folder).vocabularies).target_vocabulary
+        build_task(resolve(config))
+    again = build_task(resolve(config), open_index(folder).vocabularies).target_vocabulary
     np.testing.assert_array_equal(again.counts, counts)
 
 

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from attn_jax.cli.build import build_task
+from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
 from attn_jax.tasks import made_language
 from attn_jax.tasks.inflection import InflectionOptions, inflection
@@ -154,7 +155,7 @@ def test_vocabularies_know_all_of_training_and_come_back(task):
 def test_a_config_makes_it():
     config = get_config(task="inflection")
     config.task.num_examples = 50
-    task = build_task(config)
+    task = build_task(resolve(config))
     assert task.name == "inflection" and len(task.examples) == 6 and len(task.splits["train"]) == 50
     assert all(UNK not in task.target_vocabulary.encode(form) for form in task.splits["train"].target)
 

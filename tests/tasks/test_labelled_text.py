@@ -3,6 +3,7 @@
 import pytest
 
 from attn_jax.cli.build import build_task
+from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.labelled_text import label_vocabulary, labelled_text, read_labelled
@@ -108,7 +109,7 @@ def test_a_config_makes_it(tmp_path, task):
     config = get_config(task="labelled_text")
     config.data_dir, config.task.valid_size = str(tmp_path), 5
     config.task.train = ("train.tsv", "")
-    assert build_task(config).name == "labelled_text"
+    assert build_task(resolve(config)).name == "labelled_text"
 
 
 @pytest.mark.parametrize(

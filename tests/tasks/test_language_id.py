@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from attn_jax.cli.build import build_task
+from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
 from attn_jax.tasks.language_id import (
     HELD_OUT_SHARE,
@@ -126,7 +127,7 @@ def test_a_label_is_one_known_token(task):
 def test_a_config_makes_it():
     config = get_config(task="language_id")
     config.task.labels, config.task.num_examples = ("valu", "tekin"), 50
-    task = build_task(config)
+    task = build_task(resolve(config))
     assert set(task.splits["train"].target) == {"valu", "tekin"} and task.stats["languages"] == 2
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from attn_jax.cli.build import build_task
+from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
 from attn_jax.tasks.batching import Batches, encode_pairs, eval_batches
 from attn_jax.tasks.buckets import choose_buckets
@@ -241,7 +242,7 @@ def test_the_text_made_here_is_the_same_in_every_process():
 def test_a_config_makes_it():
     config = get_config(task="plain_text")
     config.task.block, config.task.num_examples = 32, 40
-    assert {len(text.split()) for text in build_task(config).splits["train"].target} == {32}
+    assert {len(text.split()) for text in build_task(resolve(config)).splits["train"].target} == {32}
 
 
 @pytest.mark.parametrize(

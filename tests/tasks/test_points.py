@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attn_jax.cli.build import build_task
+from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
 from attn_jax.tasks.curves import curve, spirals, true_curve
 from attn_jax.tasks.regression import regression
@@ -139,9 +140,9 @@ def test_each_seed_holds_out_its_own_points_and_makes_its_own(tmp_path):
         np.testing.assert_array_equal(np.sort(np.concatenate([train, test])[:, 0]), np.arange(20))
     config = kernel_regression.get_config()
     config.seeds = (3, 4)
-    several = build_task(config).splits["train"].targets
+    several = build_task(resolve(config)).splits["train"].targets
     config.seeds, config.seed = (), 4
-    np.testing.assert_array_equal(build_task(config).splits["train"].targets[0], several[1])
+    np.testing.assert_array_equal(build_task(resolve(config)).splits["train"].targets[0], several[1])
 
 
 def test_the_curve_is_that_of_the_chapter():
@@ -150,7 +151,7 @@ def test_the_curve_is_that_of_the_chapter():
     noise = y - true_curve(x)
     np.testing.assert_allclose([noise.mean(), noise.std()], [0, 0.5], atol=0.02)
     config = kernel_regression.get_config()
-    made = build_task(config)
+    made = build_task(resolve(config))
     np.testing.assert_allclose(made.splits["test"].inputs[0, :, 0], np.arange(0, 5, 0.1))
     np.testing.assert_allclose(made.splits["test"].targets[0, 10, 0], 2 * np.sin(1.0) + 1)
     assert len(made.splits["train"]) == 40

@@ -5,7 +5,7 @@ import pytest
 from tiny_run import WORDS, write_pairs
 
 from attn_jax.cli.build import build_task
-from attn_jax.cli.options import change
+from attn_jax.cli.options import change, resolve
 from attn_jax.cli.overrides import override
 from attn_jax.errors import UserError
 from attn_jax.tasks.batching import Batches, encode_pairs
@@ -141,7 +141,7 @@ def test_the_option_reaches_the_batches_and_not_the_evaluation(tmp_path):
     config = get_config()
     changes = {"vocabulary": "sentencepiece", "vocabulary.model": "bpe", "vocab_size": (45, 45), "valid_size": 5}
     config = change(config, {f"task.{name}": value for name, value in changes.items()} | {"data_dir": str(tmp_path)})
-    plain, made = (build_task(change(config, {"task.vocabulary.sample": alpha})) for alpha in (0.0, 0.2))
+    plain, made = (build_task(resolve(change(config, {"task.vocabulary.sample": alpha}))) for alpha in (0.0, 0.2))
     assert plain.kept[0].to_json() == made.kept[0].to_json() and plain.splits == made.splits
     options = {"batch_size": 16, "seeds": (0,)}
     assert type(plain.batches(**options)) is Batches and type(made.batches(**options)) is SampledBatches

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from attn_jax.cli.build import build_task
+from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.batching import Batches, encode_pairs
@@ -162,7 +163,7 @@ def test_one_vocabulary_knows_all_symbols():
 def test_a_config_makes_batches():
     config = get_config(task="sequences")
     config.task.num_examples, config.task.test_lengths = 64, (20,)
-    task = build_task(config)
+    task = build_task(resolve(config))
     pairs = encode_pairs(task.splits["train"], task.source_vocabulary, task.target_vocabulary)
     batch = Batches(pairs, (17,), 8).batch_at(0)
     assert batch["source"].shape == batch["target_out"].shape == (8, 17)
@@ -194,7 +195,7 @@ def test_an_alphabet_of_no_use_is_refused_before_it_is_made(number):
     config = get_config(task="sequences")
     config.task.num_symbols = number
     with pytest.raises(UserError, match=rf"^task.num_symbols is {number}; expected 2 to 100000$"):
-        build_task(config)
+        build_task(resolve(config))
 
 
 @pytest.mark.parametrize("lengths", [(), (3, 0)])

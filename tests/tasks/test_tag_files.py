@@ -3,7 +3,7 @@
 import pytest
 
 from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.options import change, switch
+from attn_jax.cli.options import change, resolve, switch
 from attn_jax.errors import UserError
 from attn_jax.tasks.data_files import load_vocabularies, save_vocabularies
 from attn_jax.tasks.files import save_checked
@@ -127,10 +127,10 @@ def test_a_config_builds_a_model_that_reads_them(folder, name, tags):
     config = change(config, changes | {"data_dir": str(folder), "task.tag_files": FILES, "model.tags": tags})
     if name == "transformer":
         config = change(config, {"model.encoder": "transformer"})
-    task = build_task(config)
-    assert build_setup(config, task.kept).model.module.source_vocab_size == len(task.source_vocabulary)
+    task = build_task(resolve(config))
+    assert build_setup(resolve(config), task.kept).model.module.source_vocab_size == len(task.source_vocabulary)
     with pytest.raises(UserError, match=r"or task.name parallel_text with task.tag_files$"):
-        build_setup(config, build_task(change(config, {"task.tag_files": ("", "", "")})).kept)
+        build_setup(resolve(config), build_task(resolve(change(config, {"task.tag_files": ("", "", "")}))).kept)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from attn_jax.cli.build import build_task
+from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
 from attn_jax.tasks.babi.format import read_questions
 from attn_jax.tasks.babi.task import babi
@@ -89,7 +90,7 @@ def test_only_the_last_statements(task):
 def test_from_a_config(task, tmp_path):
     config = get_config(task="babi")
     config.data_dir, config.task.numbers, config.task.size = str(tmp_path), (1,), "1k"
-    assert build_task(config).splits == task().splits
+    assert build_task(resolve(config)).splits == task().splits
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_a_file_of_any_name_is_a_task(task, tmp_path):
     assert task(**own, test=("asked.txt", "")).stats["test questions that training has too"] == 5
     config = get_config(task="babi")
     config.data_dir, config.task.train = str(tmp_path), ("own.txt", "")
-    assert build_task(config).splits == alone.splits
+    assert build_task(resolve(config)).splits == alone.splits
 
 
 def test_what_is_wrong_with_a_file_of_any_name_is_told(task, tmp_path):

@@ -1,3 +1,3 @@
 """The version of the package; a work directory keeps the one that made it."""
 
-VERSION = "0.2.0.dev1"
+VERSION = "0.2.0.dev2"

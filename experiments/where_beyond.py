@@ -28,7 +28,6 @@ from attn_jax.paths import expanded, user_path  # noqa: E402
 from attn_jax.tasks.pictures import gallery_of  # noqa: E402
 from attn_jax.tasks.scenes.scene import World  # noqa: E402
 from attn_jax.tasks.scenes.task import scenes  # noqa: E402
-from attn_jax.tasks.vocabulary import PictureQuestions  # noqa: E402
 from experiments import of_sweep, raw, where  # noqa: E402
 
 NAME = "where_beyond"
@@ -54,15 +53,14 @@ def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
     """Returns {name of BEYOND: {metric: value of each seed}} of a run."""
     config = load_config(workdir)
     snapshot = restore(resolve(config), workdir)
-    questions, words = resolve(config).kind.load(workdir)
-    world, found = gallery_of(questions).gallery.world, {}
+    kept = resolve(config).kind.load(workdir)
+    world, found = gallery_of(kept.facts).gallery.world, {}
     for name, changes in BEYOND.items():
         other = changed(world, changes)
-        kept = PictureQuestions(
-            questions.to_json()["tokens"], questions.image, questions.world | dataclasses.asdict(other)
-        )
-        task = scenes(world=other, form=config.task.form, num_examples=1, valid_size=1, vocabularies=(kept, words))
-        evaluator = build_setup(resolve(config), (kept, words)).evaluator
+        images = kept.facts._replace(world=kept.facts.world | dataclasses.asdict(other))
+        changed_kept = kept._replace(facts=images)
+        task = scenes(world=other, form=config.task.form, num_examples=1, valid_size=1, kept=changed_kept)
+        evaluator = build_setup(resolve(config), changed_kept).evaluator
         values = evaluator.measure(snapshot.params, task.splits["test"], METRICS).values
         found[name] = {metric: [float(x) for x in values[metric]["seeds"]] for metric in METRICS}
     return found

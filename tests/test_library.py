@@ -29,7 +29,8 @@ from attn_jax.cli.options import change, resolve
 from attn_jax.cli.overrides import load_config_file
 from attn_jax.cli.workdir import plain, save_config
 from attn_jax.errors import UserError
-from attn_jax.tasks.data_files import data_checksums, save_vocabularies
+from attn_jax.tasks.data_files import data_checksums, save_kept
+from attn_jax.tasks.facts import Kept
 from attn_jax.tasks.vocabulary import Characters
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -365,8 +366,8 @@ def workdir(tmp_path_factory):
     config = tiny_config()
     save_config(folder, config)
     vocabularies = tuple(Characters.train(lines, vocab_size=30) for lines in (["abcd"], ["wxyz"]))
-    save_vocabularies(folder, vocabularies)
-    model = build_setup(resolve(config), vocabularies)
+    save_kept(folder, Kept(*vocabularies))
+    model = build_setup(resolve(config), Kept(*vocabularies))
     example = jax.tree.map(jnp.asarray, model.example)
     params = fill(jax.eval_shape(lambda: model.model.init(jax.random.key(0), example)))
     with runs.open_checkpoints(resolve(config), folder) as checkpoints:

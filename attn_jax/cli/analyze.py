@@ -62,10 +62,8 @@ def gold_of_file(path: str, predictor: Predictor, split: Split) -> Gold:
 
     Raises:
         UserError: the file cannot be read, has another number of lines than the split, a line is no alignment, or a
-            link is to a word that there is not; or the split has no words.
+            link is to a word that there is not.
     """
-    if not isinstance(split, Pairs) or getattr(predictor.translator.source_vocabulary, "image", None):
-        raise UserError(f"--gold={path} is for models of text")
     try:
         with open(path, "rb") as stream:
             lines = list(decoded(stream, path))
@@ -93,12 +91,11 @@ def gold_of_file(path: str, predictor: Predictor, split: Split) -> Gold:
 
 def gold_of_task(task: TaskOptions, predictor: Predictor, split: Split) -> Gold | None:
     """Returns the true alignments of the tokens of a split as far as its task knows them; None for another task."""
-    align = getattr(task, "align", None)
-    if align is None or not isinstance(split, Pairs):
+    if not isinstance(split, Pairs):
         return None
     source, target = predictor.translator.source_vocabulary, predictor.translator.target_vocabulary
     tokens = zip(map(source.tokenize, split.source), map(target.tokenize, split.target), strict=True)
-    found = [align(*pair) for pair in tokens]
+    found = [task.align(*pair) for pair in tokens]
     known = [None if links is None else Alignment(*links) for links in found]
     return Gold(known, only_known=True) if any(alignment is not None for alignment in known) else None
 
@@ -109,8 +106,7 @@ def words_of(vocabulary: Vocabulary, text: str) -> list[int | None]:
     It is None for a space and for the tags beside a text.
     """
     tokens = vocabulary.tokenize(text)
-    places = vocabulary.text_places(text) if getattr(vocabulary, "form", "") else slice(None)
-    start, end, _ = places.indices(len(tokens))
+    start, end, _ = vocabulary.text_places(text).indices(len(tokens))
     before = [vocabulary.join(tokens[start : i + 1]) if start <= i < end else "" for i in range(len(tokens))]
     return [
         len(joined.split()) - 1 if joined and token.strip("\u2581 ") else None
@@ -119,7 +115,7 @@ def words_of(vocabulary: Vocabulary, text: str) -> list[int | None]:
 
 
 def _without_tags(vocabulary: Vocabulary, text: str) -> str:
-    return text.partition("\t")[0] if getattr(vocabulary, "form", "") else text
+    return text.partition("\t")[0] if vocabulary.form else text
 
 
 def analysis_table(rows: Sequence[dict]) -> str:

@@ -15,7 +15,7 @@ from attn_jax.cli import build, runs, sentences
 from attn_jax.cli.analyze import MEASURES, analysis_of, analysis_table, measures_of
 from attn_jax.cli.checks import check, check_metrics, check_weights
 from attn_jax.cli.compare import compare_runs, comparison_lines
-from attn_jax.cli.export import check_reads_text, export_model, left_behind, source_length_of
+from attn_jax.cli.export import export_model, left_behind, source_length_of
 from attn_jax.cli.inputs import Files, lines_of
 from attn_jax.cli.lines import header, label, program, say, say_examples, table
 from attn_jax.cli.modes import MODES
@@ -225,6 +225,8 @@ def analyze(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     The examples are those of --source and --target, or of the split that the run is evaluated on.
     """
     check_weights(options)
+    if files.gold and not options.kind.reads_text:
+        raise UserError(f"--gold={files.gold} is for models of text")
     snapshot = restore(options, workdir)
     name, split = split_of(workdir, files, snapshot)
     notice(f"{label(name):<14}analyzing {len(split):,} {snapshot.evaluator.unit} ...")
@@ -271,13 +273,12 @@ def report(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
 
 def export(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     """Writes the model to DIR/export for programs without this package; see attn_jax.cli.export."""
-    if not options.task.of_pairs:
+    if not options.kind.reads_text:
         raise UserError("--mode=export is for models of text")
     if options.decode.ensemble.workdirs:
         raise UserError("--mode=export writes one run; expected decode.ensemble none, or seeds, all those of the run")
     snapshot, folder = restore(options, workdir), workdir / "export"
     check_links(folder)
-    check_reads_text(snapshot.model)
     source_length = source_length_of(options, snapshot.setup, kept_of(options, workdir))
     export_model(
         snapshot.model,

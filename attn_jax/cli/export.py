@@ -64,9 +64,8 @@ def export_model(
         forbidden: tokens that are never generated.
 
     Raises:
-        UserError: the model reads images, or a package for the files is not installed.
+        UserError: a package for the files is not installed.
     """
-    check_reads_text(model)
     try:
         import flatbuffers  # noqa: F401, needed by jax.export
         from safetensors.numpy import save
@@ -97,12 +96,6 @@ def export_model(
         "crc32": {name: zlib.crc32(content) for name, content in files.items()},
     }
     save_json(folder / "export.json", about | provenance())
-
-
-def check_reads_text(model: Model) -> None:
-    """Raises a UserError for a model that reads images."""
-    if getattr(model.module, "picture", None) is not None:
-        raise UserError("--mode=export is for models of text, and this model reads images")
 
 
 def source_length_of(options: RunOptions, setup: Setup, kept: Any) -> int:

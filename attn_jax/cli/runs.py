@@ -161,14 +161,14 @@ def read_source(path: str, seeds: tuple[int, ...]) -> Source:
                 f"{path} has a regression of task.name {options.task.name}; expected a run with vocabularies"
             )
         check_seeds(path, options.all_seeds, seeds)
-        vocabularies = Task.load(folder)
+        kept = Task.load(folder)
         with open_checkpoints(options, folder, read_only=True) as checkpoints:
             if checkpoints.latest_step() is None:
                 raise UserError(f"{path} has no checkpoint yet; train it first")
-            params, used = final_params(options, checkpoints, build_setup(options, vocabularies))
+            params, used = final_params(options, checkpoints, build_setup(options, kept))
     except UserError as error:
         raise UserError(f"train.start.workdir: {error}") from error
-    return Source(path, options, vocabularies, [jax.tree.map(to_numpy, one) for one in params], used)
+    return Source(path, options, kept, [jax.tree.map(to_numpy, one) for one in params], used)
 
 
 def tables_of(setup: Setup) -> set[tuple[str, ...]]:

@@ -164,7 +164,7 @@ def check_other_run(path: str, options: RunOptions, kept: Any, workdir: pathlib.
         if other.kind is not options.kind:
             raise UserError(f"it is of task.name {other.task.name}; expected one like {options.task.name}")
         renewed = options.task.renewed(options.kind.load(folder), data_dir=options.data_dir)
-        for what, there, here in zip(("source", "target"), renewed, kept, strict=True):
+        for what, there, here in zip(("source", "target"), renewed[:2], kept[:2], strict=True):
             if difference := difference_of(there.to_json(), here.to_json()):
                 raise UserError(
                     f"its {what} vocabulary is another one: {difference}; expected equal vocabularies, since "

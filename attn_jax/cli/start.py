@@ -15,8 +15,8 @@ import numpy as np
 
 from attn_jax.cli.options import RunOptions
 from attn_jax.errors import UserError
+from attn_jax.tasks.facts import Kept
 from attn_jax.tasks.files import checksum, text_checksum
-from attn_jax.tasks.vocabulary import Vocabulary
 from attn_jax.training.pytrees import describe, flatten
 from attn_jax.types import Params, PyTree
 
@@ -30,7 +30,7 @@ class Source(NamedTuple):
 
     path: str  # of its work directory, as the user wrote it
     options: RunOptions
-    vocabularies: tuple[Vocabulary, Vocabulary]
+    kept: Kept
     params: list[Params]  # one set per seed, on the host
     used: str  # description of the checkpoints used
 
@@ -104,14 +104,14 @@ def check_seeds(path: str, there: Sequence[int], here: Sequence[int]) -> None:
         )
 
 
-def check_tokens(source: Source, options: RunOptions, vocabularies: tuple[Vocabulary, Vocabulary]) -> None:
+def check_tokens(source: Source, options: RunOptions, kept: Kept) -> None:
     """Checks that rows of equal number belong to equal tokens in both runs.
 
     Raises:
         UserError: a vocabulary differs; or an output layer that orders the words by their counts has other counts or
             options.
     """
-    for what, there, here in zip(("source", "target"), source.vocabularies, vocabularies, strict=True):
+    for what, there, here in zip(("source", "target"), source.kept[:2], kept[:2], strict=True):
         if difference := difference_of(there.to_json(), here.to_json()):
             raise UserError(
                 f"train.start.workdir {source.path}: its {what} vocabulary is another one: {difference}; expected "
@@ -127,7 +127,7 @@ def check_tokens(source: Source, options: RunOptions, vocabularies: tuple[Vocabu
                 f"train.start.workdir {source.path}: model.output.{name} is {before!r} there and {now!r} here; "
                 "expected the same, since the rows of this output layer are ordered by it"
             )
-    if not np.array_equal(source.vocabularies[1].counts, vocabularies[1].counts):
+    if not np.array_equal(source.kept.target.counts, kept.target.counts):
         raise UserError(
             f"train.start.workdir {source.path}: the counts of its target words are others; expected the same, since "
             f"model.output.name {options.config.model.output.name} orders the words by them"

@@ -18,7 +18,7 @@ SCALED = "table"  # in the path of an embedding that is multiplied by sqrt(d), s
 
 
 def vectors_of(options: RunOptions, kept: Any) -> dict[str, WordVectors]:
-    """Reads the files that the options of a run name, by side; `kept` of a task of texts is its two vocabularies.
+    """Reads the files that the options of a run name, by side; `kept` begins with two vocabularies.
 
     Raises:
         UserError: see `read_vectors`.
@@ -27,7 +27,7 @@ def vectors_of(options: RunOptions, kept: Any) -> dict[str, WordVectors]:
     if not names:
         return {}
     found = {}
-    for side, vocabulary in zip(("source", "target"), kept, strict=True):
+    for side, vocabulary in zip(("source", "target"), kept[:2], strict=True):
         if name := names.get(side):
             tokens = list(vocabulary.tokens(range(len(vocabulary))))
             try:

@@ -30,7 +30,7 @@ from attn_jax.training.progress import notice
 from attn_jax.version import VERSION
 
 KEY = "version"  # of config.json
-OLDEST = (0, 2, 0, 1)  # first version whose runs open: 0.2.0.dev1
+OLDEST = (0, 2, 0, 2)  # first version whose runs open: 0.2.0.dev2
 SECTIONS = ("task", "model", "train", "optimizer", "decode", "eval")  # of config.json, in every version
 LENGTHS = ("train.num_steps", "train.num_epochs")  # of the training
 

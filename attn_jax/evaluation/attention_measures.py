@@ -174,7 +174,7 @@ def _key(name: str, axes: tuple[str, ...], place: tuple[int, ...]) -> Key:
 
 
 def _evidence(split: Split, index: int) -> Sequence[int]:
-    evidence = getattr(split, "evidence", None)
+    evidence = split.evidence if isinstance(split, Pairs) else None
     return tuple(map(int, evidence[index])) if evidence else ()
 
 

@@ -12,6 +12,7 @@ family's that its task has. To add a kind, subclass `DataKind` and enter an obje
 
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -47,15 +48,14 @@ from attn_jax.parts import LARGEST, Options
 from attn_jax.tasks import PictureTask, PointsTask, Task
 from attn_jax.tasks.babi.encoding import encode_stories
 from attn_jax.tasks.batching import encode_pairs
+from attn_jax.tasks.facts import Kept
 from attn_jax.tasks.pictures import encode_pictures
 from attn_jax.tasks.sizes import PointSizes, TextSizes, text_sizes
 from attn_jax.tasks.task import Encode
-from attn_jax.tasks.vocabulary import Vocabulary
 from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Batch, Picture
 
 Wrap = Callable[[Model], Model]
-Vocabularies = tuple[Vocabulary, Vocabulary]
 TOKENS = ("source", "target_in", "target_out")
 
 
@@ -82,6 +82,7 @@ class DataKind:
     `options` are those of a run, attn_jax.cli.options.RunOptions.
     """
 
+    reads_text: ClassVar[bool] = True  # the sources are texts
     any_sizes: ClassVar[Any] = TextSizes(len(SPECIAL), len(SPECIAL), has_tags=True)  # to build a model without data
     metrics: ClassVar[Mapping[str, Metric]] = TextEvaluator.metrics
     decode: ClassVar[type[Options]] = DecodeOptions
@@ -97,7 +98,7 @@ class DataKind:
 
     def sizes(self, kept: Any) -> Any:
         """Returns the sizes that the data determines."""
-        return text_sizes(*kept)
+        return text_sizes(kept.source, kept.target)
 
     def check(self, options: Any) -> None:
         """Checks the options of a run as far as possible without the data.
@@ -142,36 +143,45 @@ class DataKind:
 class TextKind(DataKind):
     """Sentence pairs: sources and targets are lines of text."""
 
-    encode: ClassVar[Encode] = staticmethod(encode_pairs)
     evaluator: ClassVar[type[TextEvaluator]] = TextEvaluator
 
-    def setup(self, options: Any, kept: Vocabularies, wrap: Wrap | None = None) -> Setup:
-        task, model = options.task, self.build(options, kept, wrap)
+    def setup(self, options: Any, kept: Kept, wrap: Wrap | None = None) -> Setup:
+        task, model, encode = options.task, self.build(options, kept, wrap), self.encoder(kept)
         if options.decode.replace_unk and options.model.continue_source:
             raise UserError(
                 "decode.unk replace takes words of the source, but model.continue_source continues it; leave one out"
             )
         translator = Translator(
-            model, *kept, options.decode, seed=options.seed, encode=self.encode, buckets=task.buckets.shapes
+            model,
+            kept.source,
+            kept.target,
+            options.decode,
+            seed=options.seed,
+            encode=encode,
+            buckets=task.buckets.shapes,
         )
         evaluator = self.evaluator(translator, buckets=task.buckets.shapes, tokenize=task.tokenize)
         example = {name: np.zeros((1, 1), np.int32) for name in TOKENS}
         share = share_of_rows([device.process_index for device in jax.devices()], jax.process_index())
-        batches = self.batch_options(options, model) | {"share": share}
-        return Setup(self, model, evaluator, self.predictor(options, translator), example, batches)
+        batches = self.batch_options(options, model, encode) | {"share": share}
+        return Setup(self, model, evaluator, self.predictor(options, kept, translator), example, batches)
 
-    def build(self, options: Any, kept: Vocabularies, wrap: Wrap | None) -> Model:
+    def encoder(self, kept: Kept) -> Encode:
+        """Returns the function that turns pairs into ids."""
+        return encode_pairs
+
+    def build(self, options: Any, kept: Kept, wrap: Wrap | None) -> Model:
         """Builds the model, of the vocabularies of source and target."""
         sizes = self.sizes(kept)
         model = options.build_model(sizes)
         options.decode.method.check_vocabulary(sizes.target_vocab_size)
         return wrap(model) if wrap else model
 
-    def predictor(self, options: Any, translator: Translator) -> Predictor:
+    def predictor(self, options: Any, kept: Kept, translator: Translator) -> Predictor:
         """Builds the predictor."""
         return TextPredictor(translator, buckets=options.task.buckets.shapes)
 
-    def batch_options(self, options: Any, model: Model) -> dict[str, Any]:
+    def batch_options(self, options: Any, model: Model, encode: Encode) -> dict[str, Any]:
         """Returns keyword arguments of Task.batches."""
         task = options.task
         return {
@@ -180,7 +190,7 @@ class TextKind(DataKind):
             "buckets": task.buckets.shapes,
             "source_buckets": task.buckets.num_source,
             "labels": model.one_token,
-            "encode": self.encode,
+            "encode": encode,
         }
 
     def collector(self, predictor: TextPredictor) -> Collector:
@@ -191,7 +201,13 @@ class StoryKind(TextKind):
     """Stories with a question: a source is statements, each a slot of a memory."""
 
     any_sizes: ClassVar[TextSizes] = TextKind.any_sizes._replace(longest_story=LARGEST)
-    encode: ClassVar[Encode] = staticmethod(encode_stories)
+
+    def sizes(self, kept: Kept) -> TextSizes:
+        lengths = {"longest_story": kept.facts.longest, "shortest_statement": kept.facts.shortest}
+        return text_sizes(kept.source, kept.target, **lengths)
+
+    def encoder(self, kept: Kept) -> Encode:
+        return partial(encode_stories, facts=kept.facts)
 
     def check(self, options: Any) -> None:
         super().check(options)
@@ -201,9 +217,13 @@ class StoryKind(TextKind):
                 f"{options.model.name} answers questions about stories: expected decode.ensemble seeds"
             )
 
-    def predictor(self, options: Any, translator: Translator) -> Predictor:
-        task = options.task
-        return StoryPredictor(translator, buckets=task.buckets.shapes, max_sentences=task.max_sentences)
+    def predictor(self, options: Any, kept: Kept, translator: Translator) -> Predictor:
+        return StoryPredictor(
+            translator,
+            buckets=options.task.buckets.shapes,
+            max_sentences=options.task.max_sentences,
+            longest=kept.facts.longest,
+        )
 
     def collector(self, predictor: StoryPredictor) -> Collector:
         return StoryCollector(predictor)
@@ -212,25 +232,32 @@ class StoryKind(TextKind):
 class PictureKind(TextKind):
     """Images, with or without a question, and captions or answers."""
 
+    reads_text: ClassVar[bool] = False
     any_sizes: ClassVar[TextSizes] = TextKind.any_sizes._replace(has_tags=False, image=(0, 0, 3))
     metrics: ClassVar[Mapping[str, Metric]] = PictureEvaluator.metrics
     task_class: ClassVar[type] = PictureTask
-    encode: ClassVar[Encode] = staticmethod(encode_pictures)
 
-    def setup(self, options: Any, kept: Vocabularies, wrap: Wrap | None = None) -> Setup:
+    def sizes(self, kept: Kept) -> TextSizes:
+        return text_sizes(kept.source, kept.target, image=kept.facts.shape)
+
+    def encoder(self, kept: Kept) -> Encode:
+        return partial(encode_pictures, facts=kept.facts)
+
+    def setup(self, options: Any, kept: Kept, wrap: Wrap | None = None) -> Setup:
         if options.decode.replace_unk:
             raise UserError("decode.unk replace takes words of the source, but the sources are images; leave it out")
-        task, model = options.task, self.build(options, kept, wrap)
+        task, model, encode = options.task, self.build(options, kept, wrap), self.encoder(kept)
         translator = Translator(
-            model, *kept, options.decode, seed=options.seed, encode=self.encode, limit_by_source=False
+            model, kept.source, kept.target, options.decode, seed=options.seed, encode=encode, limit_by_source=False
         )
-        predictor = PicturePredictor(translator, buckets=task.buckets.shapes)
+        predictor = PicturePredictor(translator, images=kept.facts, buckets=task.buckets.shapes)
         evaluator = PictureEvaluator(predictor, buckets=task.buckets.shapes, tokenize=task.tokenize)
         one = np.zeros((1, 1), np.int32)
-        pixels = np.zeros((1, *self.sizes(kept).image), np.uint8)
+        pixels = np.zeros((1, *kept.facts.shape), np.uint8)
         picture = Picture(pixels, one if predictor.asks else one[:, :0])
         example = {"source": picture, "target_in": one, "target_out": one}
-        return Setup(self, model, evaluator, predictor, example, self.batch_options(options, model), predictor.cells)
+        batches = self.batch_options(options, model, encode)
+        return Setup(self, model, evaluator, predictor, example, batches, predictor.cells)
 
     def collector(self, predictor: PicturePredictor) -> Collector:
         return PictureCollector(predictor)
@@ -239,6 +266,7 @@ class PictureKind(TextKind):
 class PointKind(DataKind):
     """Points of a regression: columns of numbers."""
 
+    reads_text: ClassVar[bool] = False
     any_sizes: ClassVar[PointSizes] = PointSizes(1, 100)
     metrics: ClassVar[Mapping[str, Metric]] = PointsEvaluator.metrics
     decode: ClassVar[type[Options]] = PointDecodeOptions

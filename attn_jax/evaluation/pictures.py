@@ -18,6 +18,7 @@ from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.evaluation.trajectories import Stop, plot_trajectory, stops_of
 from attn_jax.evaluation.translate import Translator
 from attn_jax.tasks.batching import EncodedPairs, eval_batches
+from attn_jax.tasks.facts import Images
 from attn_jax.tasks.files import text_checksum
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.pictures import gallery_of
@@ -48,10 +49,10 @@ class PicturePredictor(TextPredictor):
     and a question where the model answers questions.
     """
 
-    def __init__(self, translator: Translator, *, buckets: Sequence = ()):
+    def __init__(self, translator: Translator, *, images: Images, buckets: Sequence = ()):
         super().__init__(translator, buckets=buckets)
-        vocabulary = translator.source_vocabulary
-        self.asks, self.gallery, self.image = len(vocabulary) > len(SPECIAL), gallery_of(vocabulary), vocabulary.image
+        self.asks = len(translator.source_vocabulary) > len(SPECIAL)
+        self.gallery, self.image = gallery_of(images), images.shape
         self.cells = self.model.module.picture.grid.cells(*self.image[:2])
         self.edges = equal_parts(self.image[:2], self.cells)
         self.has_paths = self.model.module.has_path

@@ -25,13 +25,14 @@ class StoryPredictor(TextPredictor):
         translator: a memory network, with `encode_stories`.
         buckets: of the batches, see attn_jax.tasks.batching.eval_batches.
         max_sentences: number of last statements of a story to keep; 0: all.
+        longest: number of statements of the longest training story.
     """
 
     unknown_target = "; they count as unk in perplexity, and as wrong in accuracy"
 
-    def __init__(self, translator: Translator, *, buckets: Sequence = (), max_sentences: int = 0):
+    def __init__(self, translator: Translator, *, buckets: Sequence = (), max_sentences: int = 0, longest: int = 0):
         super().__init__(translator, buckets=buckets)
-        self.max_sentences = max_sentences
+        self.max_sentences, self.longest = max_sentences, longest
         self._answer = jax.jit(self.model.answer)
 
     def hops(self, params: Params, pairs: Pairs) -> list[Float[np.ndarray, "h n"]]:
@@ -53,8 +54,7 @@ class StoryPredictor(TextPredictor):
         super().report(sources, targets)
         slots = self.model.module.memory_size
         if long := sum(len(split_story(source)[0]) > slots for source in sources):
-            longest = self.translator.source_vocabulary.longest
-            why = "the longest training story" if slots == longest else "model.memory_size"
+            why = "the longest training story" if slots == self.longest else "model.memory_size"
             notice(
                 f"{'memory':<14}{long:,} of {len(sources):,} stories have more statements than the {slots} memory "
                 f"slots of this model ({why}); their first statements are not read"

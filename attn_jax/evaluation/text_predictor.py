@@ -118,7 +118,7 @@ class TextPredictor:
 
     def _checked(self, texts: Iterable[str]) -> Iterator[str]:
         """Yields texts, up to a source with tags that has more than one tab, which is a UserError."""
-        form = getattr(self.translator.source_vocabulary, "form", "")
+        form = self.translator.source_vocabulary.form
         for number, text in enumerate(texts, 1):
             if form and text.count("\t") > 1:
                 raise UserError(f"line {number}: {text.count(chr(9))} tabs in a source; expected {form}")
@@ -156,7 +156,7 @@ class TextPredictor:
     def report(self, sources: Sequence[str], targets: Sequence[str] = ()) -> None:
         """Gives notices of tokens that the vocabulary lacks, which are read as unk, and of missing tags."""
         vocabulary = self.translator.source_vocabulary
-        form = getattr(vocabulary, "form", "")
+        form = vocabulary.form
         if form and (bare := sum("\t" not in text for text in sources if text.strip())):
             notice(f"{'tags':<14}{bare:,} of {len(sources):,} sources have no tags; expected {form}")
         _report_unknown("source", vocabulary, sources)

@@ -143,7 +143,7 @@ class Translator:
         weights = np.asarray(self.attention_weights(params, batch))[0]
         vocabulary = self.source_vocabulary
         # Neither a tag nor the eos before it is part of an output.
-        places = vocabulary.text_places(text) if getattr(vocabulary, "form", "") else slice(None)
+        places = vocabulary.text_places(text)
         copied = vocabulary.tokenize(text)[places]
         return replace_unk(self.target_vocabulary.tokens(ids), weights[:, places], copied, SPECIAL[UNK])
 

@@ -20,10 +20,11 @@ import numpy as np
 
 from attn_jax.errors import UserError
 from attn_jax.parts import option
+from attn_jax.tasks.facts import Vocabularies
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.sequences import SPLITS, is_shared, owner
 from attn_jax.tasks.task import Pairs, Task
-from attn_jax.tasks.vocabulary import Characters, Vocabulary
+from attn_jax.tasks.vocabulary import Characters
 
 NUM_EXAMPLES = 20_000  # training sums by default
 TEST_SIZE = 1000
@@ -45,7 +46,7 @@ def addition(
     reverse: bool,
     num_examples: int,
     valid_size: int,
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    vocabularies: Vocabularies | None = None,
     seed: int = 0,
 ) -> Task:
     """Adds two numbers. Each split has its own random numbers, and its numbers of digits take turns.

@@ -1,4 +1,4 @@
-"""Data files of a work directory: vocabularies.json, or points.npz for a kernel regression.
+"""Data files of a work directory: vocabularies.json with facts of the data, or points.npz for a kernel regression.
 
 Both contain a checksum, which a checkpoint stores too. Files of earlier versions have none.
 """
@@ -6,12 +6,13 @@ Both contain a checksum, which a checkpoint stores too. Files of earlier version
 import io
 import json
 import pathlib
-import sys
 from typing import Any
 
 import numpy as np
 
 from attn_jax.errors import UserError
+from attn_jax.tasks import facts
+from attn_jax.tasks.facts import Kept
 from attn_jax.tasks.files import (
     CHECKSUM,
     changed,
@@ -30,10 +31,11 @@ from attn_jax.tasks.vocabulary import Vocabulary, from_json
 POINTS = ("inputs", "targets", "test_inputs", "test_targets")  # members of points.npz
 
 
-def save_vocabularies(workdir: pathlib.Path, vocabularies: tuple[Vocabulary, Vocabulary]) -> None:
+def save_kept(workdir: pathlib.Path, kept: Kept) -> None:
     """Writes vocabularies.json."""
-    source, target = map(_vocabulary_as_json, vocabularies)
-    save_checked(workdir / "vocabularies.json", {"source": source, "target": target})
+    source, target = map(_vocabulary_as_json, (kept.source, kept.target))
+    about = {} if kept.facts is None else {"facts": facts.to_json(kept.facts)}
+    save_checked(workdir / "vocabularies.json", {"source": source, "target": target} | about)
 
 
 def _vocabulary_as_json(vocabulary: Vocabulary) -> dict[str, Any]:
@@ -41,12 +43,31 @@ def _vocabulary_as_json(vocabulary: Vocabulary) -> dict[str, Any]:
     return vocabulary.to_json() | counts
 
 
-def load_vocabularies(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
-    """Returns the vocabularies (of the source, of the target) that a run was trained with."""
+def load_kept(workdir: pathlib.Path) -> Kept:
+    """Returns the vocabularies that a run was trained with, and facts of stories or images.
+
+    Raises:
+        UserError: the file is missing, damaged, or another one.
+    """
     path = workdir / "vocabularies.json"
     stored, _ = load_checked(path)
-    source = _load_vocabulary(stored.get("source"), f"cannot read {path}: source")
-    return source, _load_vocabulary(stored.get("target"), f"cannot read {path}: target")
+    source, target = (
+        _load_vocabulary(stored.get(side), f"cannot read {path}: {side}") for side in ("source", "target")
+    )
+    if "facts" not in stored:
+        return Kept(source, target)
+    if not isinstance(stored["facts"], dict):
+        raise UserError(f"cannot read {path}: facts is {short(stored['facts'])}; expected those of stories or images")
+    try:
+        return Kept(source, target, facts.from_json(stored["facts"]))
+    except UserError as error:
+        raise UserError(f"cannot read {path}: facts: {error}") from None
+
+
+def load_vocabularies(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
+    """Returns the vocabularies (of the source, of the target) that a run was trained with; see `load_kept`."""
+    kept = load_kept(workdir)
+    return kept.source, kept.target
 
 
 def _load_vocabulary(stored: Any, where: str) -> Vocabulary:
@@ -63,9 +84,6 @@ def _load_vocabulary(stored: Any, where: str) -> Vocabulary:
         _load_vocabulary(stored["texts"], f"{where}.texts")
     if "model" in stored and not is_base64(stored["model"]):
         raise UserError(f"{where}.model is {short(stored['model'])}; expected the base64 text of a model")
-    for name in ("longest", "shortest"):
-        if name in stored and not (type(stored[name]) is int and 0 <= stored[name] <= sys.maxsize):
-            raise UserError(f"{where}.{name} is {short(stored[name])}; expected an integer, at least 0")
     try:
         vocabulary = from_json(stored)
         if "counts" in stored:

@@ -17,9 +17,10 @@ import numpy as np
 from attn_jax.errors import UserError
 from attn_jax.parts import option
 from attn_jax.tasks.alignments import KANJI_DIGITS, Links, align_date
+from attn_jax.tasks.facts import Vocabularies
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.task import Pairs, Task
-from attn_jax.tasks.vocabulary import Characters, Vocabulary
+from attn_jax.tasks.vocabulary import Characters
 
 FIRST, LAST = datetime.date(1900, 1, 1), datetime.date(2050, 12, 31)
 PIVOT = 1970  # two-digit years are those from here to PIVOT + 99
@@ -132,7 +133,7 @@ def dates(
     *,
     num_examples: int,
     valid_size: int,
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    vocabularies: Vocabularies | None = None,
     seed: int = 0,
 ) -> Task:
     """Translates dates to YYYY-MM-DD, character by character.

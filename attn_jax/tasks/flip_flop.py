@@ -19,6 +19,7 @@ from jaxtyping import Bool, Int
 
 from attn_jax.errors import UserError
 from attn_jax.parts import option
+from attn_jax.tasks.facts import Vocabularies
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.plain_text import beginnings
 from attn_jax.tasks.task import Pairs, Task
@@ -57,7 +58,7 @@ def flip_flop(
     test_ignored: float,
     num_examples: int,
     valid_size: int,
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    vocabularies: Vocabularies | None = None,
     seed: int = 0,
 ) -> Task:
     """Predicts texts of the flip-flop language; the source is empty. Each split has its own random numbers.

@@ -15,12 +15,12 @@ from attn_jax.errors import UserError
 from attn_jax.parts import option
 from attn_jax.tasks.batching import LARGEST_SHARE, encode_pairs
 from attn_jax.tasks.buckets import AutomaticBuckets
+from attn_jax.tasks.facts import Vocabularies
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.streaming import StreamedBatches
 from attn_jax.tasks.task import Encode, Pairs, Task
 from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.token_index import TokenIndex, open_index
-from attn_jax.tasks.vocabulary import Vocabulary
 
 SHOWN = 1000  # training pairs in memory, the first of the folder, as the split "train"
 
@@ -81,7 +81,7 @@ def indexed_text(
     data_dir: str | pathlib.Path,
     valid: Sequence[str],
     test: Sequence[str],
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    vocabularies: Vocabularies | None = None,
 ) -> IndexedTask:
     """Translates source to target, from an index.
 
@@ -95,7 +95,8 @@ def indexed_text(
     """
     folder = pathlib.Path(data_dir)
     index = open_index(folder)
-    if vocabularies is not None and [v.to_json() for v in vocabularies] != [v.to_json() for v in index.vocabularies]:
+    own = [vocabulary.to_json() for vocabulary in index.vocabularies]
+    if vocabularies is not None and [vocabulary.to_json() for vocabulary in vocabularies[:2]] != own:
         raise UserError(f"the run has other vocabularies than {folder}; put back the folder that it was trained with")
     splits = {"train": first_pairs(index, SHOWN)}
     for name, files in (("valid", valid), ("test", test)):

@@ -21,7 +21,8 @@ import numpy as np
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.tasks.buckets import choose_buckets, make_buckets
-from attn_jax.tasks.data_files import load_vocabularies, save_vocabularies
+from attn_jax.tasks.data_files import load_vocabularies, save_kept
+from attn_jax.tasks.facts import Kept
 from attn_jax.tasks.files import load_checked, reason, save_checked, text_checksum
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.text import decode
@@ -99,7 +100,7 @@ def write_index(
         state = _resumed(folder, given)
         pairs, sums = _count(texts, progress)
         if state is None:
-            save_vocabularies(folder, _train(kind, texts, pairs, options, progress))
+            save_kept(folder, Kept(*_train(kind, texts, pairs, options, progress)))
             state = {"given": given, "texts": sums, "pairs": pairs, "done": 0, "read": [0, 0], "read_crc32": [0, 0]}
             state |= {"vocabularies": _numbering(folder), "tokens": [0, 0], "unk": [0, 0], "sums": {}, "counts": []}
             save_checked(folder / PROGRESS, state)
@@ -329,7 +330,7 @@ def _finish(folder: pathlib.Path, state: dict[str, Any], options: IndexOptions, 
         raise UserError(f"no pair fits any of the buckets {buckets}")
     vocabularies = load_vocabularies(folder)
     vocabularies[1].counts = np.array(state["counts"], np.int64)
-    save_vocabularies(folder, vocabularies)
+    save_kept(folder, Kept(*vocabularies))
     files = {name: {"bytes": (folder / name).stat().st_size, "crc32": crc} for name, crc in state["sums"].items()}
     files |= {name: {"bytes": sizes[name], "crc32": crc32[name]} for name in crc32}
     content = (folder / VOCABULARIES).read_bytes()

@@ -15,13 +15,14 @@ from typing import Any, ClassVar
 from attn_jax.errors import UserError
 from attn_jax.parts import option
 from attn_jax.tasks.alignments import Links, align_letters
+from attn_jax.tasks.facts import Vocabularies
 from attn_jax.tasks.inflection_files import COLUMNS, names_of, paths_of, read_forms, read_splits
 from attn_jax.tasks.made_forms import copies, hallucinate
 from attn_jax.tasks.made_language import EXAMPLES, make_splits
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.tags import unseen_tags
 from attn_jax.tasks.task import Pairs, Task
-from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, Vocabulary
+from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas
 
 TAGS = {"first": Inflections, "apart": TaggedLemmas}
 HALLUCINATED = 2019  # seed of forms with random stems, also independent of the seed of a run
@@ -42,7 +43,7 @@ def inflection(
     tags: str = "first",
     hallucinated: int = 0,
     copy_words: bool = False,
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    vocabularies: Vocabularies | None = None,
     seed: int = 0,
 ) -> Task:
     """Inflects a lemma: the source is `lemma TAB tags`, with ";" between tags, the target is the form.

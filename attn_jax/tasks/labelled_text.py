@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from attn_jax.errors import UserError, lookup, nearest
+from attn_jax.tasks.facts import Vocabularies
 from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.splits import hold_out, same_text, seen_in_training
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_lines
-from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES, Vocabulary, Words
+from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES, Words
 
 HELD_OUT = 2018  # seed of the permutation for validation lines and subsets, independent of the seed of a run
 LINE = "text TAB label"
@@ -28,7 +29,7 @@ def labelled_text(
     vocab_size: Sequence[int],
     min_count: int,
     sentencepiece: str,
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    vocabularies: Vocabularies | None = None,
 ) -> Task:
     """Predicts the label (target) of a text (source).
 

@@ -18,13 +18,14 @@ import numpy as np
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.parts import option
+from attn_jax.tasks.facts import Vocabularies
 from attn_jax.tasks.inflection import ALL
 from attn_jax.tasks.inflection_files import read_forms
 from attn_jax.tasks.labelled_text import label_vocabulary
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.splits import check_count
 from attn_jax.tasks.task import Pairs, Task
-from attn_jax.tasks.vocabulary import Characters, Vocabulary
+from attn_jax.tasks.vocabulary import Characters
 
 HELD_OUT = 2017  # seed of the permutation for the splits, independent of the seed of a run
 HELD_OUT_SHARE = 0.1  # of all lemmas for validation, and as many for the test
@@ -59,7 +60,7 @@ def language_id(
     labels: Sequence[str],
     num_examples: int,
     valid_size: int,
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    vocabularies: Vocabularies | None = None,
     seed: int = 0,
 ) -> Task:
     """Predicts the name of the language (target, one token) of a lemma (source).

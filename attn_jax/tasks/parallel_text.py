@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.parts import choice, option
+from attn_jax.tasks.facts import Vocabularies
 from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.splits import hold_out, same_text, seen_in_training
 from attn_jax.tasks.tags import add_tags, unseen_tags
@@ -33,7 +34,7 @@ def parallel_text(
     min_count: int,
     sentencepiece: str,
     tag_files: Sequence[str] = ("", "", ""),
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    vocabularies: Vocabularies | None = None,
 ) -> Task:
     """Translates line i of a source file into line i of a target file.
 

@@ -18,10 +18,11 @@ from jaxtyping import Int
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.parts import option
+from attn_jax.tasks.facts import Vocabularies
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.sequences import SPLITS, is_length, is_shared, owner
 from attn_jax.tasks.task import Pairs, Task
-from attn_jax.tasks.vocabulary import Vocabulary, Words
+from attn_jax.tasks.vocabulary import Words
 
 NUM_EXAMPLES = 20_000  # training sequences by default
 TEST_SIZE = 1000
@@ -67,7 +68,7 @@ def permutations(
     test_lengths: Sequence,
     num_examples: int,
     valid_size: int,
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    vocabularies: Vocabularies | None = None,
     seed: int = 0,
 ) -> Task:
     """Multiplies sequences of permutations. The target is one word, so a classifier may learn it as well.

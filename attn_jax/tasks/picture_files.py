@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from attn_jax.errors import UserError
 from attn_jax.parts import option
 from attn_jax.paths import user_path
+from attn_jax.tasks.facts import Images, Kept
 from attn_jax.tasks.files import short, text_checksum
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.picture_options import PictureTaskOptions
@@ -24,7 +25,7 @@ from attn_jax.tasks.pictures import PictureTask, check_image, read_image
 from attn_jax.tasks.scenes.scene import Box
 from attn_jax.tasks.splits import hold_out, seen_in_training
 from attn_jax.tasks.text import read_lines
-from attn_jax.tasks.vocabulary import PictureQuestions, Words
+from attn_jax.tasks.vocabulary import Questions, Words
 from attn_jax.token_ids import SPECIAL
 
 SHUFFLE_SEED = 0  # of the images that are held out: the same for every seed of a run
@@ -42,7 +43,7 @@ def picture_files(
     num_examples: int,
     vocab_size: int,
     min_count: int,
-    vocabularies: tuple[PictureQuestions, Words] | None = None,
+    kept: Kept | None = None,
 ) -> PictureTask:
     """Reads captions, or questions and answers, of images in a folder.
 
@@ -54,7 +55,7 @@ def picture_files(
         valid_size: lines to hold out where there is no validation file; no image of theirs is trained with.
         num_examples: training lines; 0: all.
         vocab_size, min_count: of both vocabularies, see Words.train.
-        vocabularies: (of questions, of captions) of an earlier run; None makes them.
+        kept: vocabularies of questions and captions, and what the images are, of an earlier run; None makes them.
 
     Raises:
         UserError: a file cannot be read, a line is no caption, or images have different sizes.
@@ -80,13 +81,13 @@ def picture_files(
     image, sums = check_images([image_of(source) for split in splits.values() for source in split.source], channels)
     for split in splits.values():
         check_boxes(split, image)
-    if vocabularies is None:
+    if kept is None:
         sizes = {"vocab_size": vocab_size, "min_count": min_count}
         asked = [source.partition("\t")[2] for source in cut.train.source]
         tokens = Words.train(asked, **sizes).to_json()["tokens"] if questions else []
-        vocabularies = PictureQuestions(tokens, image, {}), Words.train(cut.train.target, **sizes)
-    elif vocabularies[0].image != image:
-        raise UserError(f"{folder}: images of shape {image}; the run was trained with {vocabularies[0].image}")
+        kept = Kept(Questions(tokens), Words.train(cut.train.target, **sizes), Images(image, {}))
+    elif kept.facts.shape != image:
+        raise UserError(f"{folder}: images of shape {image}; the run was trained with {kept.facts.shape}")
     stats = {name: len(split) for name, split in splits.items()}
     if cut.equal:
         stats["training captions of a held-out image"] = cut.equal
@@ -96,7 +97,7 @@ def picture_files(
         for name, split in splits.items()
         if name != "test"
     }
-    return PictureTask("pictures", splits, *vocabularies, stats=stats, files=files)
+    return PictureTask("pictures", splits, *kept, stats=stats, files=files)
 
 
 def _images(pairs: Pairs) -> list[str]:
@@ -223,4 +224,4 @@ class PictureFilesOptions(PictureTaskOptions):
             raise UserError("task.channels is 2; expected 3 (colours) or 1 (grey)")
         names = ("train", "valid", "test", "questions", "channels", "valid_size", "num_examples")
         names += ("vocab_size", "min_count")
-        return picture_files(data_dir=data_dir, vocabularies=kept, **{name: getattr(self, name) for name in names})
+        return picture_files(data_dir=data_dir, kept=kept, **{name: getattr(self, name) for name in names})

@@ -19,11 +19,12 @@ from jaxtyping import Int, UInt8
 from attn_jax.errors import UserError
 from attn_jax.paths import user_path
 from attn_jax.tasks.batching import EncodedPairs, Ragged, encode, encode_targets, make_ragged
+from attn_jax.tasks.facts import Images
 from attn_jax.tasks.files import reason
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.scenes.scene import Scene, World
 from attn_jax.tasks.task import Task
-from attn_jax.tasks.vocabulary import PictureQuestions, Vocabulary
+from attn_jax.tasks.vocabulary import Questions, Vocabulary
 from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Picture
 
@@ -176,9 +177,9 @@ def check_depth(path: pathlib.Path, image: Any) -> None:
         raise UserError(f"{path}: more than 8 bits a channel; expected an image of 8 bits")
 
 
-def gallery_of(vocabulary: PictureQuestions) -> Gallery:
+def gallery_of(images: Images) -> Gallery:
     """Returns the gallery of the images that the sources of a run name."""
-    return _gallery(json.dumps(vocabulary.world, sort_keys=True), vocabulary.image)
+    return _gallery(json.dumps(images.world, sort_keys=True), images.shape)
 
 
 @functools.lru_cache(maxsize=4)  # for the images that it keeps
@@ -191,7 +192,7 @@ def _gallery(world: str, image: tuple[int, int, int]) -> "Kept":
         lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
         return Kept(SceneGallery(World(**given | lists), seed))
     except (TypeError, KeyError) as error:
-        raise UserError("cannot read the vocabulary of images: its world is none of scenes") from error
+        raise UserError("cannot read what the images are: their world is none of scenes") from error
 
 
 class Kept:
@@ -253,12 +254,14 @@ class PictureRows(NamedTuple):
         return Picture(pixels, words.astype(np.int32)), real
 
 
-def encode_pictures(pairs: Pairs, source_vocabulary: PictureQuestions, target_vocabulary: Vocabulary) -> EncodedPairs:
+def encode_pictures(
+    pairs: Pairs, source_vocabulary: Questions, target_vocabulary: Vocabulary, facts: Images
+) -> EncodedPairs:
     """Encodes questions and targets as ids; the images are found when a batch is made."""
     names = [text.partition("\t")[0] for text in pairs.source]
     asks = len(source_vocabulary) > len(SPECIAL)
     words = encode(pairs.source, source_vocabulary) if asks else make_ragged([[]] * len(names))
-    rows = PictureRows(names, gallery_of(source_vocabulary), source_vocabulary.image, words)
+    rows = PictureRows(names, gallery_of(facts), facts.shape, words)
     return EncodedPairs(rows, encode_targets(pairs, target_vocabulary))
 
 

@@ -24,6 +24,9 @@ class SentencePiece:
     """
 
     kind = "sentencepiece"
+    form = ""
+    has_tags = False
+    has_pieces = True
     counts: np.ndarray | None = None  # of each piece among the training targets, if an output layer needs them
 
     def __init__(self, model: bytes):
@@ -90,6 +93,10 @@ class SentencePiece:
     def tokenize(self, text: str) -> list[str]:
         """Splits a text into pieces, one for each id of `encode`; "▁" stands for a space before the piece."""
         return self._processor.encode(text, out_type=str)
+
+    def text_places(self, text: str) -> slice:
+        """Returns which of the tokens of a text are no tags: all."""
+        return slice(None)
 
     def encode(self, text: str) -> list[int]:
         """Encodes a text, without BOS and EOS."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.parts import option
+from attn_jax.tasks.facts import Vocabularies
 from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.splits import check_count, check_left, same_text, seen_in_training
@@ -53,7 +54,7 @@ def plain_text(
     vocab_size: Sequence[int],
     min_count: int,
     sentencepiece: str,
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    vocabularies: Vocabularies | None = None,
     seed: int = 0,
 ) -> Task:
     """Predicts a text. An example is a line that is not blank, or a block of the whole text.

@@ -20,6 +20,7 @@ from jaxtyping import Int
 
 from attn_jax.errors import UserError
 from attn_jax.parts import option
+from attn_jax.tasks.facts import Vocabularies
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import Vocabulary, Words
@@ -73,7 +74,7 @@ def recall(
     length: int,
     num_examples: int,
     valid_size: int,
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    vocabularies: Vocabularies | None = None,
     seed: int = 0,
 ) -> Task:
     """Recalls the value of each key. Each split has its own random numbers; both sides share one vocabulary.

@@ -13,7 +13,6 @@ from jaxtyping import Int
 from attn_jax.errors import UserError
 from attn_jax.tasks.batching import FILL, Batches, EncodedPairs, make_ragged
 from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.vocabulary import Vocabulary
 from attn_jax.token_ids import EOS
 
@@ -37,7 +36,7 @@ class PieceSampler:
     def __init__(self, pairs: Pairs, vocabularies: tuple[Vocabulary, Vocabulary], alpha: float):
         self._texts, self._alpha = dict(zip(SIDES, (pairs.source, pairs.target), strict=True)), alpha
         self._vocabularies = dict(zip(SIDES, vocabularies, strict=True))
-        if not any(map(has_pieces, vocabularies)):
+        if not any(vocabulary.has_pieces for vocabulary in vocabularies):
             raise UserError(
                 f"task.vocabulary.sample {alpha} needs vocabularies of sentencepiece, whose texts have many splits"
             )
@@ -51,7 +50,7 @@ class PieceSampler:
             key: integers of at least 0, which the random splits depend on.
         """
         vocabulary = self._vocabularies[side]
-        if not has_pieces(vocabulary):
+        if not vocabulary.has_pieces:
             return None
         seed = int(np.random.SeedSequence([*key, SIDES.index(side)]).generate_state(1)[0])
         rows = vocabulary.sample([self._texts[side][i] for i in indices], alpha=self._alpha, seed=seed)
@@ -104,11 +103,6 @@ class SampledBatches(Batches):
         numbers[of_seeds.reshape(-1) != FILL] = np.arange(len(rows["source"]))
         encoded = EncodedPairs(*(make_ragged(rows[side]) for side in SIDES))
         return encoded.batch(numbers.reshape(indices.shape), shape)
-
-
-def has_pieces(vocabulary: Vocabulary) -> bool:
-    """Returns whether texts of a vocabulary, beside which tags may be, are split into pieces."""
-    return isinstance(getattr(vocabulary, "texts", vocabulary), SentencePiece)
 
 
 def best_of(best: EncodedPairs, side: str, index: int) -> list[int]:

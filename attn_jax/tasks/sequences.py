@@ -21,9 +21,10 @@ from jaxtyping import Int
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.parts import option
+from attn_jax.tasks.facts import Vocabularies
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.task import Pairs, Task
-from attn_jax.tasks.vocabulary import Vocabulary, Words
+from attn_jax.tasks.vocabulary import Words
 
 NUM_EXAMPLES = 20_000  # training pairs by default
 TEST_SIZE = 1000
@@ -49,7 +50,7 @@ def sequences(
     test_lengths: Sequence,
     num_examples: int,
     valid_size: int,
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    vocabularies: Vocabularies | None = None,
     seed: int = 0,
 ) -> Task:
     """Copies, reverses or sorts sequences of symbols, which are the words "0", "1", "2", ...

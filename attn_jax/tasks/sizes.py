@@ -28,16 +28,14 @@ class PointSizes(NamedTuple):
     count: int  # training points
 
 
-def text_sizes(source_vocabulary: Any, target_vocabulary: Any) -> TextSizes:
-    """Returns the sizes that two vocabularies determine."""
+def text_sizes(source_vocabulary: Any, target_vocabulary: Any, **facts: Any) -> TextSizes:
+    """Returns the sizes that two vocabularies determine, and `facts` of stories or images."""
     return TextSizes(
         source_vocab_size=len(source_vocabulary),
         target_vocab_size=len(target_vocabulary),
-        longest_story=getattr(source_vocabulary, "longest", None),
-        shortest_statement=getattr(source_vocabulary, "shortest", 1),
         target_counts=target_vocabulary.counts,
-        has_tags=getattr(source_vocabulary, "has_tags", False),
-        image=getattr(source_vocabulary, "image", None),
+        has_tags=source_vocabulary.has_tags,
+        **facts,
         copies=copies_of(source_vocabulary, target_vocabulary),
     )
 

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from attn_jax.tasks.batching import Batches, EncodedPairs, check_labels, encode_pairs
 from attn_jax.tasks.buckets import choose_buckets
-from attn_jax.tasks.data_files import load_vocabularies, save_vocabularies
+from attn_jax.tasks.data_files import load_kept, save_kept
+from attn_jax.tasks.facts import Facts, Kept
 from attn_jax.tasks.files import text_checksum
 from attn_jax.tasks.frequencies import count_targets, read_counts
 from attn_jax.tasks.pairs import Pairs
@@ -27,6 +28,7 @@ class Task:
         name: key in TASKS.
         splits: "train", "valid" and, if there is one, "test".
         source_vocabulary, target_vocabulary: trained on the training split, or those of an earlier run.
+        facts: of stories or images; None: the sources are texts.
         stats: counts to print, such as the number of pairs of each split.
         examples: inputs to try a trained model on; by default the first three of validation.
     """
@@ -37,6 +39,7 @@ class Task:
     splits: dict[str, Pairs]
     source_vocabulary: Vocabulary
     target_vocabulary: Vocabulary
+    facts: Facts | None = None
     stats: dict[str, int | float] = dataclasses.field(default_factory=dict)
     examples: tuple[str, ...] = ()
     sample_pieces: float = 0.0  # of training batches, see attn_jax.tasks.sampled_pieces; 0: the best split
@@ -46,9 +49,9 @@ class Task:
             object.__setattr__(self, "examples", tuple(self.splits["valid"].source[:3]))
 
     @property
-    def kept(self) -> tuple[Vocabulary, Vocabulary]:
-        """Data that a work directory stores and a model is built from: the two vocabularies."""
-        return self.source_vocabulary, self.target_vocabulary
+    def kept(self) -> Kept:
+        """Data that a work directory stores and a model is built from: the two vocabularies, and facts."""
+        return Kept(self.source_vocabulary, self.target_vocabulary, self.facts)
 
     def with_counts(self, path: pathlib.Path | None = None) -> "Task":
         """Returns the task with counts of the target words: those in a file, or among the training targets.
@@ -74,12 +77,12 @@ class Task:
 
     def save(self, workdir: pathlib.Path) -> None:
         """Writes what `load` reads: vocabularies.json."""
-        save_vocabularies(workdir, self.kept)
+        save_kept(workdir, self.kept)
 
     @staticmethod
-    def load(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
+    def load(workdir: pathlib.Path) -> Kept:
         """Reads the data files of a work directory, see `kept`; raises a UserError if that fails."""
-        return load_vocabularies(workdir)
+        return load_kept(workdir)
 
     def batches(
         self,
@@ -101,7 +104,7 @@ class Task:
             buckets: lengths of batches; () chooses some by the lengths of the pairs.
             source_buckets: the number of source lengths to choose for each target length.
             labels: each target has to be one token, as a classifier needs it.
-            encode: `encode_pairs`, or `encode_stories` for models with a memory slot for each statement.
+            encode: `encode_pairs`, or the encoder of another kind of data, see attn_jax/evaluation/kinds.py.
 
         Raises:
             UserError: see Batches; or a target is no label where it has to be one.
@@ -112,7 +115,8 @@ class Task:
             check_labels(encoded, pairs, f"task {self.name}")
         kind = Batches
         if self.sample_pieces:
-            sampler = PieceSampler(pairs, self.kept, self.sample_pieces)
+            vocabularies = self.source_vocabulary, self.target_vocabulary
+            sampler = PieceSampler(pairs, vocabularies, self.sample_pieces)
             kind = partial(SampledBatches, sampler=sampler, best=encoded)
             encoded = sampler.longest(encoded)
         buckets = buckets or choose_buckets(encoded.source.lengths, encoded.target.lengths, num_source=source_buckets)

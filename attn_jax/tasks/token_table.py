@@ -13,10 +13,18 @@ from attn_jax.token_ids import SPECIAL, UNK, content
 class TokenTable:
     """A vocabulary given by a list of tokens; id i is the i-th of SPECIAL + tokens. Subclasses split and join text.
 
-    Every vocabulary of a class begins with its tokens `first`.
+    Attributes:
+        kind: key in attn_jax.tasks.vocabulary.STORED.
+        form: of a text with tags, such as "lemma TAB TAG;TAG"; "": texts have no tags.
+        has_tags: a model can find the tags, which follow the eos of the text.
+        has_pieces: a text has many splits into tokens, of which `sample` returns one.
+        first: tokens that every vocabulary of the class begins with.
     """
 
     kind = ""
+    form = ""
+    has_tags = False
+    has_pieces = False
     first: tuple[str, ...] = ()
     counts: np.ndarray | None = None  # of each token among the training targets, if an output layer needs them
 
@@ -62,6 +70,10 @@ class TokenTable:
     def tokenize(self, text: str) -> list[str]:
         """Splits a text into tokens as written, one for each id of `encode`, including unknown ones."""
         return self._split(text)
+
+    def text_places(self, text: str) -> slice:
+        """Returns which of the tokens of a text are no tags: all."""
+        return slice(None)
 
     def encode(self, text: str) -> list[int]:
         """Encodes a text, without BOS and EOS."""

@@ -5,7 +5,6 @@ of a batch are those that are not PAD.
 """
 
 import collections
-import sys
 from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
 
@@ -36,35 +35,6 @@ class StoryWords(Words):
 
     kind = "stories"
     first = (".", "?")
-
-    def __init__(self, tokens: Sequence[str], longest: int = sys.maxsize, shortest: int = 1):
-        """
-        Args:
-            tokens: all tokens, beginning with `first`.
-            longest: number of statements of the longest training story; a memory needs no more slots.
-            shortest: number of tokens of the shortest training statement, its period included.
-        """
-        super().__init__(tokens)
-        self.longest, self.shortest = longest, shortest
-
-    @classmethod
-    def train(cls, lines: Iterable[str], *, vocab_size: int, min_count: int = 1, model_type: str = "") -> "StoryWords":
-        """Trains the vocabulary as TokenTable.train, and measures `longest` and `shortest`."""
-        lines = list(lines)
-        vocabulary = super().train(lines, vocab_size=vocab_size, min_count=min_count)
-        longest, shortest = 0, sys.maxsize
-        for line in lines:
-            ends = [i for i, token in enumerate(cls._split(line)) if token == "."]
-            longest = max(longest, len(ends))
-            shortest = min(shortest, *(end - start for start, end in zip([-1, *ends], ends, strict=False)), sys.maxsize)
-        return cls(vocabulary.to_json()["tokens"], longest, shortest if longest else 1)
-
-    def to_json(self) -> dict:
-        return super().to_json() | {"longest": self.longest, "shortest": self.shortest}
-
-    @classmethod
-    def from_json(cls, data: dict) -> "StoryWords":
-        return cls(data["tokens"], data["longest"], data.get("shortest", 1))
 
     @staticmethod
     def _split(text: str) -> list[str]:
@@ -201,6 +171,11 @@ class TaggedTexts:
         # The tags of earlier runs, and those that a user writes, may have spaces around them.
         self._stripped = {tag.strip(): i for tag, i in self._ids.items()}
 
+    @property
+    def has_pieces(self) -> bool:
+        """Whether a text has many splits into tokens, of which `sample` returns one."""
+        return self.texts.has_pieces
+
     @classmethod
     def of_lines(cls, texts: "Vocabulary", lines: Iterable[str]) -> "TaggedTexts":
         """Takes all tags of lines `text TAB tags`, most frequent first, ties in order of their code points."""
@@ -281,36 +256,10 @@ def _with_tags(text: str, tags: Sequence[str]) -> str:
     return f"{text}\t{';'.join(written)}" if written else text
 
 
-class PictureQuestions(Words):
-    """Words of the question of `image` or `image TAB question`, where `image` is the name of an image.
+class Questions(Words):
+    """Words of the question of `image` or `image TAB question`, where `image` is the name of an image."""
 
-    It also knows what an image is: its shape, and how it is made from its name, see attn_jax.tasks.pictures.
-    """
-
-    kind = "pictures"
-
-    def __init__(self, tokens: Sequence[str], image: Sequence[int], world: dict):
-        """
-        Args:
-            tokens: words of questions; none where sources are images alone.
-            image: height, width and channels.
-            world: options of the generator of scenes; {} for images in files.
-
-        Raises:
-            UserError: the shape is none.
-        """
-        super().__init__(tokens)
-        sides = list(image) if isinstance(image, Sequence) else []
-        if len(sides) != 3 or not all(type(n) is int and n > 0 for n in sides) or not isinstance(world, dict):
-            raise UserError(f"images of {str(image)[:60]}; expected height, width and channels")
-        self.image, self.world = tuple(image), world
-
-    def to_json(self) -> dict:
-        return super().to_json() | {"image": list(self.image), "world": self.world}
-
-    @classmethod
-    def from_json(cls, data: dict) -> "PictureQuestions":
-        return cls(data["tokens"], data["image"], data["world"])
+    kind = "questions"
 
     @staticmethod
     def _split(text: str) -> list[str]:
@@ -336,4 +285,4 @@ VOCABULARIES = TEXT_VOCABULARIES | {
     "inflection": Inflections,
     "tagged_lemmas": TaggedLemmas,
 }
-STORED = VOCABULARIES | {"pictures": PictureQuestions, "tagged_texts": TaggedTexts}
+STORED = VOCABULARIES | {"questions": Questions, "tagged_texts": TaggedTexts}

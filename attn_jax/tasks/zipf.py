@@ -19,10 +19,11 @@ from jaxtyping import Float, Int
 
 from attn_jax.errors import UserError
 from attn_jax.parts import option
+from attn_jax.tasks.facts import Vocabularies
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.plain_text import beginnings
 from attn_jax.tasks.task import Pairs, Task
-from attn_jax.tasks.vocabulary import Vocabulary, Words
+from attn_jax.tasks.vocabulary import Words
 
 NUM_EXAMPLES = 20_000  # training texts by default
 TEST_SIZE = 1000
@@ -84,7 +85,7 @@ def zipf(
     length: int,
     num_examples: int,
     valid_size: int,
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    vocabularies: Vocabularies | None = None,
     seed: int = 0,
 ) -> Task:
     """Predicts the next word of a generated text; the source is empty.

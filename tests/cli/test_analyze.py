@@ -17,6 +17,7 @@ from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
 from attn_jax.evaluation.attention_measures import NUMBERED_ROWS
 from attn_jax.tasks import Pairs
+from attn_jax.tasks.facts import Kept
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, TaggedTexts, Words
 from configs import babi_memn2n
@@ -119,7 +120,7 @@ def test_tags_are_no_words_wherever_they_are(kind):
 
 def test_a_gold_file_counts_the_words_of_a_source_without_its_tags(tmp_path):
     vocabulary = Inflections.train(["bread\tN"], vocab_size=40)
-    predictor = build_setup(resolve(tiny_config()), (vocabulary, Characters(list("breads")))).predictor
+    predictor = build_setup(resolve(tiny_config()), Kept(vocabulary, Characters(list("breads")))).predictor
     split, gold = Pairs(["bread\tN"], ["breads"]), tmp_path / "gold"
     gold.write_text("1-1\n")
     convert = gold_of_file(str(gold), predictor, split).convert

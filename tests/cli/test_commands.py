@@ -20,7 +20,8 @@ from attn_jax.cli.workdir import plain, save_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Predictor
 from attn_jax.evaluation.kinds import Setup
-from attn_jax.tasks.data_files import data_checksums, has_checksums, load_vocabularies, save_vocabularies
+from attn_jax.tasks.data_files import data_checksums, has_checksums, load_vocabularies, save_kept
+from attn_jax.tasks.facts import Kept
 from attn_jax.tasks.files import save_json
 from attn_jax.tasks.vocabulary import Characters
 from configs import kernel_regression
@@ -49,7 +50,7 @@ def run_folders(tmp_path_factory):
 
     def vocabularies(name):
         both = tuple(Characters.train(lines, vocab_size=30) for lines in (["abcd"], ["wxyz"]))
-        return lambda: save_vocabularies(folder / name, both)
+        return lambda: save_kept(folder / name, Kept(*both))
 
     make(folder / "text", CONFIG, vocabularies("text"))
     make(folder / "open", CONFIG, vocabularies("open"), finished=False)
@@ -93,7 +94,7 @@ def restored(workdir, config=CONFIG):
 def test_a_result_that_lost_the_chosen_seed_does_not_mean_the_first(tmp_path, result):
     config = tiny_config(seeds=(0, 1), train__choose_seed="valid")
     both = tuple(Characters.train(lines, vocab_size=30) for lines in (["abcd"], ["wxyz"]))
-    make(tmp_path, config, lambda: save_vocabularies(tmp_path, both))
+    make(tmp_path, config, lambda: save_kept(tmp_path, Kept(*both)))
     save_json(tmp_path / "result.json", result)
     with pytest.raises(
         UserError, match=r"result.json: chosen_seed is .*; expected one of \(0, 1\); remove the file and"
@@ -147,7 +148,7 @@ def test_a_planted_link_is_named_and_leads_nowhere(copy, tmp_path, monkeypatch, 
     path.symlink_to(target)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n")))
     with pytest.raises(UserError, match=f"^{path} is a link; .*: remove it$"):
-        getattr(commands, MODES[mode].command)(CONFIG, workdir, Files())
+        getattr(commands, MODES[mode].command)(resolve(CONFIG), workdir, Files())
     assert victim.read_bytes() == before and len(list(elsewhere.iterdir())) == (target.name == "it")
 
 
@@ -192,7 +193,7 @@ def test_what_may_change_may_change_in_an_old_config(copy):
 def test_other_data_than_that_of_the_checkpoint_is_named(copy):
     workdir = copy("text")
     source, target = load_vocabularies(workdir)
-    save_vocabularies(workdir, (Characters(source.to_json()["tokens"][::-1]), target))
+    save_kept(workdir, Kept(Characters(source.to_json()["tokens"][::-1]), target))
     for _ in range(2):  # the second time without its own checksum
         with pytest.raises(UserError, match=f"^{workdir}/vocabularies.json is not that of the run: checkpoint 3 was"):
             restored(workdir)

@@ -17,7 +17,8 @@ from attn_jax.cli.start import Source, announcement, check_seeds, check_tokens, 
 from attn_jax.cli.tree import flatten
 from attn_jax.cli.workdir import plain
 from attn_jax.errors import UserError
-from attn_jax.tasks.vocabulary import PictureQuestions, Words
+from attn_jax.tasks.facts import Images, Kept
+from attn_jax.tasks.vocabulary import Questions, Words
 from attn_jax.training.loop import FitResult, Reason
 from attn_jax.training.pytrees import flatten as arrays_of
 
@@ -120,23 +121,22 @@ def test_arrays_are_matched_by_path_shape_and_type():
 
 
 def source_of(config, *vocabularies):
-    return Source("runs/a", resolve(config), vocabularies, [{}], "")
+    return Source("runs/a", resolve(config), Kept(*vocabularies), [{}], "")
 
 
 def test_another_vocabulary_is_refused():
     words, longer, swapped = Words(["a", "b"]), Words(["a", "b", "c"]), Words(["b", "a"])
     config = tiny_config()
-    check_tokens(source_of(config, words, words), resolve(config), (Words(["a", "b"]), words))
-    worlds = [PictureQuestions(["red"], (8, 8, 3), {"clutter": number}) for number in (0, 5)]
-    check_tokens(
-        source_of(config, worlds[0], words), resolve(config), (worlds[1], words)
-    )  # other images, the same words
+    check_tokens(source_of(config, words, words), resolve(config), Kept(Words(["a", "b"]), words))
+    asked, worlds = Questions(["red"]), [Images((8, 8, 3), {"clutter": number}) for number in (0, 5)]
+    kept = Kept(asked, words, worlds[1])  # other images, the same words
+    check_tokens(source_of(config, asked, words, worlds[0]), resolve(config), kept)
     with pytest.raises(UserError, match="its source vocabulary is another one: kind differs"):
-        check_tokens(source_of(config, worlds[0], words), resolve(config), (words, words))
+        check_tokens(source_of(config, asked, words), resolve(config), Kept(words, words))
     with pytest.raises(UserError, match="its source vocabulary is another one: number 1 of its tokens is 'b', and 'a'"):
-        check_tokens(source_of(config, swapped, words), resolve(config), (words, words))
+        check_tokens(source_of(config, swapped, words), resolve(config), Kept(words, words))
     with pytest.raises(UserError, match="its target vocabulary is another one: it has 3 tokens, and this run has 2;"):
-        check_tokens(source_of(config, words, longer), resolve(config), (words, words))
+        check_tokens(source_of(config, words, longer), resolve(config), Kept(words, words))
 
 
 def test_other_counts_of_words_are_refused_where_they_order_the_rows():
@@ -148,12 +148,12 @@ def test_other_counts_of_words_are_refused_where_they_order_the_rows():
     source, few, many = Words([]), counted(1, 2), counted(2, 1)
     plain_config, tree = tiny_config(), tiny_config(model__output__name="hierarchical")
     balanced = tiny_config(model__output__name="hierarchical", model__output__tree="balanced")
-    check_tokens(source_of(plain_config, source, few), resolve(plain_config), (source, many))
-    check_tokens(source_of(tree, source, few), resolve(tree), (source, few))
+    check_tokens(source_of(plain_config, source, few), resolve(plain_config), Kept(source, many))
+    check_tokens(source_of(tree, source, few), resolve(tree), Kept(source, few))
     with pytest.raises(UserError, match="the counts of its target words are others"):
-        check_tokens(source_of(tree, source, few), resolve(tree), (source, many))
+        check_tokens(source_of(tree, source, few), resolve(tree), Kept(source, many))
     with pytest.raises(UserError, match=r"model\.output\.tree is 'huffman' there and 'balanced' here"):
-        check_tokens(source_of(tree, source, few), resolve(balanced), (source, few))
+        check_tokens(source_of(tree, source, few), resolve(balanced), Kept(source, few))
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from attn_jax.evaluation.attention_measures import source_first, to_source
 from attn_jax.evaluation.collect import Collector, sample_keys
 from attn_jax.evaluation.kinds import DataKind
 from attn_jax.tasks import Pairs
+from attn_jax.tasks.facts import Kept
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.vocabulary import Words
 from attn_jax.token_ids import BOS, EOS, UNK
@@ -83,7 +84,7 @@ def test_a_language_model_that_goes_on_from_a_prompt_reads_it_after_bos():
     """The labels are in the order of reading; measures of words of the source find their columns."""
     letters = Words(["a", "b", "c"])
     config = tiny_config(model__name="language_model", model__continue_source=True, **HEADS)
-    setup = build_setup(resolve(config), (letters, letters))
+    setup = build_setup(resolve(config), Kept(letters, letters))
     params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example), 0, 0.7)
     prompts = Pairs(["a b", ""], ["c a", "b"])
     found = setup.collector.collect(params, prompts, forced=True)
@@ -165,7 +166,7 @@ def pieces():
 def test_the_weights_shown_are_those_of_the_pieces_that_were_decoded(pieces, tmp_path):
     """The text of an output may be split otherwise when it is encoded again."""
     texts = ["banana", "a band", "nab a bandana"]
-    setup = build_setup(resolve(tiny_config(decode__max_length=12, decode__unk="forbid")), (pieces, pieces))
+    setup = build_setup(resolve(tiny_config(decode__max_length=12, decode__unk="forbid")), Kept(pieces, pieces))
     predictor, translator = setup.predictor, setup.predictor.translator
     params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example), 1, 0.9)
     decoded = [found[0] for found in translator.translate(params, texts)]
@@ -192,7 +193,7 @@ def test_the_weights_shown_are_those_of_the_pieces_that_were_decoded(pieces, tmp
 
 def test_a_copied_word_is_shown_in_place_of_unk():
     words = Words(["a", "b"])
-    translator = build_setup(resolve(tiny_config()), (words, words)).predictor.translator
+    translator = build_setup(resolve(tiny_config()), Kept(words, words)).predictor.translator
     assert translator.target_tokens("a zebra", [4, UNK]) == ["a", "zebra"]
     assert translator.target_tokens("b zebra") == ["b", "zebra"] and translator.target_tokens("b", [4, 5]) == ["a", "b"]
 

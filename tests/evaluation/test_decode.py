@@ -24,6 +24,7 @@ from attn_jax.evaluation.beam_search import beam_search
 from attn_jax.evaluation.options import METHODS, DecodeOptions
 from attn_jax.evaluation.translate import Translator
 from attn_jax.models.base import best_tokens
+from attn_jax.tasks.facts import Kept
 from attn_jax.tasks.vocabulary import Words
 
 PAD, UNK, BOS, EOS, VOCAB = 0, 1, 2, 3, 6
@@ -415,7 +416,7 @@ def test_a_model_decodes_sources_that_are_as_long_as_those_of_its_training():
         **{f"model__{key}": value for key, value in (DECODER | ENCODER | LEARNED).items()},
     )
     assert config.task.buckets.shapes == ((24, 11),)
-    setup = build_setup(resolve(config), (Words("0123456789 "), Words("0123456789-")))
+    setup = build_setup(resolve(config), Kept(Words("0123456789 "), Words("0123456789-")))
     params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example))
     assert all(setup.predictor.translator.outputs(params, ["1 " * 20, "2 " * 23]))
 

@@ -10,10 +10,9 @@ import pytest
 from PIL import Image
 from tiny_run import fitted
 
-from attn_jax.cli.analyze import gold_of_file
+from attn_jax.cli import commands
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.checks import check
-from attn_jax.cli.export import export_model
 from attn_jax.cli.options import default_config, resolve
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor
@@ -183,13 +182,12 @@ def test_panels_and_boxes_of_a_figure():
     assert photo.shape == (400, 240, 3) and photo.dtype == np.uint8
 
 
-def test_what_is_for_texts_alone_is_refused_in_one_line(captions, tmp_path):
-    task, setup, params = captions
-    sizes = dict(vocabularies=tmp_path, source_vocab_size=4, batch_size=1, source_length=4, max_length=4)
-    with pytest.raises(UserError, match="--mode=export is for models of text, and this model reads images"):
-        export_model(setup.model, params, tmp_path / "export", **sizes)
+def test_what_is_for_texts_alone_is_refused_in_one_line(tmp_path):
+    options = resolve(fitted(default_config("scenes", "seq2seq"), TINY))
+    with pytest.raises(UserError, match="--mode=export is for models of text"):
+        commands.export(options, tmp_path, commands.Files())
     with pytest.raises(UserError, match="--gold=file is for models of text"):
-        gold_of_file("file", setup.predictor, task.splits["test"])
+        commands.analyze(options, tmp_path, commands.Files(gold="file"))
     with pytest.raises(UserError, match=r"decode.unk replace takes words of the source, but the sources are images"):
         setup_of(decode__unk="replace")
 

@@ -199,7 +199,7 @@ def test_stories_that_are_longer_than_the_memory_are_told(finished, tmp_path, mo
     predictor = commands.restore(resolve(finished[0]), finished[1]).predictor
     capsys.readouterr()
     predictor.read_files(str(tmp_path / "source"), str(tmp_path / "target"))
-    predictor.translator.source_vocabulary.longest = 4
+    predictor.longest = 4
     predictor.report(predictor.read_lines([long, "", short]))
     predictor.report(predictor.read_lines([short]))
     assert capsys.readouterr().err == told + told.replace("2 of 3", "1 of 2").replace(
@@ -250,7 +250,7 @@ def test_statements_shorter_than_all_of_training_still_have_a_slot_each(network)
     changes = {"task.size": "1k", "task.num_examples": 20, "task.numbers": (6,)}
     config = change(config, changes | {"model.hidden_size": 8, "model.memory_size": 12})
     task = build_task(resolve(config))
-    assert task.source_vocabulary.shortest == 5
+    assert task.facts.shortest == 5
     setup = build_setup(resolve(config), task.kept)
     source = "mary went . " * 8 + "is mary in the garden ?"
     encoded = setup.predictor.translator.encode(

@@ -27,13 +27,14 @@ from attn_jax.evaluation.text import check_text_metrics
 from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.evaluation.translate import Translation, Translator
 from attn_jax.tasks.batching import encode_pairs
+from attn_jax.tasks.facts import Kept
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, TaggedTexts, Words
 from attn_jax.token_ids import UNK
 from configs import language_id_conv
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-VOCABULARIES = Words(WORDS), Words(WORDS[:9])
+VOCABULARIES = Kept(Words(WORDS), Words(WORDS[:9]))
 RNG = np.random.default_rng(0)
 TEXTS = [" ".join(RNG.choice(WORDS, n)) for n in (5, 1, 18, 3, 9, 2, 13)]
 PAIRS = Pairs(TEXTS, [" ".join(RNG.choice(WORDS[:9], n)) for n in (2, 13, 17, 3, 1, 8, 3)])
@@ -325,7 +326,7 @@ def test_a_source_with_tags_has_one_tab(tmp_path):
         (tmp_path / name).write_text(text, encoding="utf-8")
     lines, tokens = ["", "ab\ta\tN;PL"], ["<N>", "<PL>", "a", "b"]
     for vocabulary in (Inflections(tokens), TaggedLemmas(tokens)):
-        predictor = build_setup(resolve(tiny_config()), (vocabulary, VOCABULARIES[1])).predictor
+        predictor = build_setup(resolve(tiny_config()), Kept(vocabulary, VOCABULARIES[1])).predictor
         for reading in (
             lambda p=predictor: list(p.predict({}, lines, 2)),
             lambda p=predictor: p.read_lines(lines),
@@ -339,7 +340,7 @@ def test_a_source_with_tags_has_one_tab(tmp_path):
 
 
 def test_sources_without_tags_are_told(capsys):
-    predictor = build_setup(resolve(tiny_config()), (TaggedLemmas(["<N>", "a", "b"]), VOCABULARIES[1])).predictor
+    predictor = build_setup(resolve(tiny_config()), Kept(TaggedLemmas(["<N>", "a", "b"]), VOCABULARIES[1])).predictor
     predictor.report(["ab\tN", "b", "", "a"])
     assert "tags          2 of 4 sources have no tags; expected lemma TAB TAG;TAG" in capsys.readouterr().err
     predictor.report(["ab\tN", ""])
@@ -358,7 +359,7 @@ def test_targets_that_training_has_not_seen_are_told(tmp_path, capsys):
 
 def test_predictions_come_before_an_error_in_a_later_line(monkeypatch):
     """Also in the middle of a chunk."""
-    predictor = build_setup(resolve(tiny_config()), (TaggedLemmas(["<N>", "a", "b"]), VOCABULARIES[1])).predictor
+    predictor = build_setup(resolve(tiny_config()), Kept(TaggedLemmas(["<N>", "a", "b"]), VOCABULARIES[1])).predictor
     monkeypatch.setattr(predictor.translator, "translate", lambda _, texts, first: [[] for _ in texts])
     predicted = predictor.predict({}, ["ab\tN", "b\tN", "ab\ta\tN"], 100)
     assert next(predicted) == (["ab\tN", "b\tN"], ["", ""])

@@ -6,6 +6,7 @@ from attn_jax.cli.build import build_setup, describe
 from attn_jax.cli.options import change, resolve
 from attn_jax.errors import UserError
 from attn_jax.evaluation.options import BeamOptions, DecodeOptions
+from attn_jax.tasks.facts import Kept
 from attn_jax.tasks.vocabulary import Words
 from configs import enja_none, enja_transformer, language_id_conv, language_id_selfattentive, sort_entmax, zipf
 
@@ -44,9 +45,9 @@ def test_a_beam_is_at_most_as_wide_as_its_candidates_can_be_numbered():
 def test_words_of_a_source_that_is_continued_replace_nothing():
     config = change(zipf.get_config(), {"decode.unk": "replace"})
     with pytest.raises(UserError, match=r"^decode\.unk replace .* but model\.continue_source continues it") as error:
-        build_setup(resolve(config), (Words("ab"), Words("ab")))
+        build_setup(resolve(config), Kept(Words("ab"), Words("ab")))
     assert "\n" not in str(error.value)
-    assert build_setup(resolve(change(config, {"decode.unk": "keep"})), (Words("ab"), Words("ab"))).predictor
+    assert build_setup(resolve(change(config, {"decode.unk": "keep"})), Kept(Words("ab"), Words("ab"))).predictor
 
 
 def test_attention_to_the_source_has_no_bias_so_all_of_its_heads_are_scaled():

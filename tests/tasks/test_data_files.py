@@ -12,9 +12,11 @@ from attn_jax.errors import UserError
 from attn_jax.tasks.data_files import (
     data_checksums,
     has_checksums,
+    load_kept,
     load_vocabularies,
-    save_vocabularies,
+    save_kept,
 )
+from attn_jax.tasks.facts import Kept
 from attn_jax.tasks.points import PointsTask
 from attn_jax.tasks.vocabulary import VOCABULARIES, Words
 
@@ -29,7 +31,7 @@ def arrays(task):
 @pytest.mark.parametrize("kind", VOCABULARIES)
 def test_vocabularies_come_back(tmp_path, kind):
     both = tuple(VOCABULARIES[kind].train(lines, **OPTIONS) for lines in (LINES, LINES[::-1]))
-    save_vocabularies(tmp_path, both)
+    save_kept(tmp_path, Kept(*both))
     assert has_checksums(tmp_path)
     for legacy in (False, True):
         for before, after in zip(both, load_vocabularies(tmp_path), strict=True):
@@ -54,21 +56,21 @@ def test_points_come_back(tmp_path):
 
 def test_the_checksums_are_those_of_the_contents(tmp_path):
     assert data_checksums(tmp_path) == {}
-    save_vocabularies(tmp_path, (Words(["a", "b"]), Words(["c"])))
+    save_kept(tmp_path, Kept(Words(["a", "b"]), Words(["c"])))
     points().save(tmp_path)
     before = data_checksums(tmp_path)
     assert before.keys() == {"vocabularies.json", "points.npz"}
     for name in before:
         without_checksum(tmp_path / name)
     assert data_checksums(tmp_path) == before
-    save_vocabularies(tmp_path, (Words(["b", "a"]), Words(["c"])))
+    save_kept(tmp_path, Kept(Words(["b", "a"]), Words(["c"])))
     dataclasses.replace(points(), examples=("other",)).save(tmp_path)
     assert all(checksum != before[name] for name, checksum in data_checksums(tmp_path).items())
 
 
 def test_every_single_bit_of_the_vocabularies_counts(tmp_path):
     both = tuple(Words.train(lines, **OPTIONS) for lines in (LINES, LINES[::-1]))
-    save_vocabularies(tmp_path, both)
+    save_kept(tmp_path, Kept(*both))
     path, refused = tmp_path / "vocabularies.json", 0
     for content in flips(path.read_bytes()):
         path.write_bytes(content)
@@ -126,7 +128,6 @@ def test_points_that_were_changed_are_told(tmp_path):
         ({"kind": "words", "tokens": ["a", "a"]}, "source: a vocabulary of words with the same entry twice"),
         ({"kind": "sentencepiece", "model": "%"}, 'source.model is "%"; expected the base64 text of a model'),
         ({"kind": "sentencepiece", "model": 3}, "source.model is 3; expected the base64 text"),
-        ({"kind": "stories", "tokens": [".", "?"], "longest": "x"}, 'source.longest is "x"; expected an integer'),
     ],
     ids=str,
 )
@@ -140,10 +141,32 @@ def test_a_malformed_vocabulary_is_one_clear_line(tmp_path, source, words):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (3, "facts is 3; expected those of stories or images"),
+        ({"kind": "story"}, "facts: unknown kind of facts 'story'; did you mean stories"),
+        ({"kind": "stories", "longest": 1}, "facts: no 'shortest'; expected those of stories"),
+        ({"kind": "stories", "longest": "x", "shortest": 1}, "facts: longest is 'x'; expected an integer, at least 0"),
+        ({"kind": "images", "shape": [8, -8, 3], "world": {}}, "facts: images of .*; expected height, width"),
+        ({"kind": "images", "shape": 8, "world": {}}, "facts: images of 8; expected height, width and channels"),
+        ({"kind": "images", "shape": [8, 8, 3], "world": 1}, "facts: images of .*; expected height, width"),
+    ],
+    ids=str,
+)
+def test_malformed_facts_are_one_clear_line(tmp_path, facts, words):
+    path = tmp_path / "vocabularies.json"
+    good = {"kind": "words", "tokens": ["a"]}
+    path.write_text(json.dumps({"source": good, "target": good, "facts": facts}))
+    with pytest.raises(UserError, match=f"^cannot read {path}: {words}") as error:
+        load_kept(tmp_path)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("how", ["deleted", "emptied", "truncated", "a folder", "another file"])
 @pytest.mark.parametrize("name", ["vocabularies.json", "points.npz"])
 def test_a_file_that_is_lost_is_one_clear_line(tmp_path, name, how):
-    save_vocabularies(tmp_path, (Words(["a", "b"]), Words(["c"])))
+    save_kept(tmp_path, Kept(Words(["a", "b"]), Words(["c"])))
     points().save(tmp_path)
     path = tmp_path / name
     content = path.read_bytes()

@@ -51,7 +51,7 @@ def test_counts_are_stored_with_the_vocabulary(tmp_path):
     task = Task("plain_text", {"train": pairs, "valid": pairs}, VOCABULARY, VOCABULARY).with_counts()
     assert task.source_vocabulary.counts is None
     task.save(tmp_path)
-    source, target = Task.load(tmp_path)
+    source, target, _ = Task.load(tmp_path)
     assert source.counts is None
     np.testing.assert_array_equal(target.counts, [0, 0, 0, 2, 1, 1, 1])
 

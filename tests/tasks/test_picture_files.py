@@ -1,5 +1,7 @@
 """Own images: captions, questions and boxes are read as written, and each kind of bad input is one line."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -26,10 +28,10 @@ def build(folder, lines, **options):
 
 def test_captions_of_images(folder):
     task = build(folder, LINES)
-    assert task.source_vocabulary.image == (8, 12, 3) and task.stats["valid"] == 1
+    assert task.facts.shape == (8, 12, 3) and task.stats["valid"] == 1
     held_out = set(task.splits["valid"].source)
     assert not held_out & set(task.splits["train"].source) and task.splits["train"].boxes is None
-    picture = task.batches(batch_size=2, encode=encode_pictures).batch_at(0)["source"]
+    picture = task.batches(batch_size=2, encode=partial(encode_pictures, facts=task.facts)).batch_at(0)["source"]
     assert picture.pixels.shape == (2, 8, 12, 3) and picture.words.shape == (2, 0)
     grey = build(folder, LINES, channels=1)
     assert (
@@ -146,7 +148,7 @@ def test_an_image_is_read_as_a_viewer_shows_it(folder, name, orientation):
     np.testing.assert_allclose(read_image(folder / name).astype(int), UPRIGHT, atol=5)
     Image.fromarray(UPRIGHT).save(folder / "other.png")
     task = build(folder, [f"{name}\tcat\t16,8,32,16", "other.png\ta dog"])
-    assert task.source_vocabulary.image == (16, 32, 3)
+    assert task.facts.shape == (16, 32, 3)
 
 
 def test_exif_data_that_cannot_be_parsed_turn_nothing(folder):

@@ -159,7 +159,7 @@ def test_an_image_that_is_written_anew_is_read_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = pictures(tmp_path, False)
     task = TASKS["pictures"](**options).build(data_dir=".", kept=None, seeds=(0,))
-    gallery, name = gallery_of(task.source_vocabulary), f"{ROWS - 1}.png"
+    gallery, name = gallery_of(task.facts), f"{ROWS - 1}.png"
     before, sums = gallery.pixels(name), dict(gallery.sums)
     assert gallery.pixels(name) is before
     size = os.path.getsize(name)

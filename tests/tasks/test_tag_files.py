@@ -5,7 +5,7 @@ import pytest
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.options import change, resolve, switch
 from attn_jax.errors import UserError
-from attn_jax.tasks.data_files import load_vocabularies, save_vocabularies
+from attn_jax.tasks.data_files import load_vocabularies, save_kept
 from attn_jax.tasks.files import save_checked
 from attn_jax.tasks.parallel_text import parallel_text
 from attn_jax.tasks.pieces import SentencePiece
@@ -96,7 +96,7 @@ def test_files_of_tags_are_read_beside_the_sources(folder, tmp_path):
     (folder / "valid.tags").write_text("N;DU\nV;PST\n")
     assert build(folder).stats["valid sources with a tag that training has not (DU)"] == 1
     (tmp_path / "run").mkdir()
-    save_vocabularies(tmp_path / "run", task.kept)
+    save_kept(tmp_path / "run", task.kept)
     assert load_vocabularies(tmp_path / "run")[0].to_json() == task.source_vocabulary.to_json()
     held_out = build(folder, valid=("", ""), tag_files=("train.tags", "", ""))
     assert all("\t" in text for split in held_out.splits.values() for text in split.source)

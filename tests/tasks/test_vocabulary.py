@@ -7,6 +7,8 @@ import re
 import pytest
 
 from attn_jax.errors import UserError
+from attn_jax.tasks.facts import Stories, to_json
+from attn_jax.tasks.facts import from_json as facts_of_json
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.vocabulary import (
     PERIOD_ID,
@@ -117,14 +119,21 @@ def test_stories_are_in_lower_case_and_know_where_statements_end():
     with pytest.raises(UserError, match="vocab_size 6 is too small; the smallest possible is 7"):
         StoryWords.train(["a"], vocab_size=6)
     with pytest.raises(UserError, match=r"a vocabulary of stories whose first entries are not \. \?"):
-        from_json({"kind": "stories", "tokens": ["?", ".", "a"], "longest": 3})
-    longest = StoryWords.train(["a . b . c ?", "a . c ?"], vocab_size=100)
-    assert longest.longest == from_json(longest.to_json()).longest == 2
-    assert longest.to_json()["kind"] == "stories"  # as in the work directories of earlier versions
-    assert isinstance(from_json({"kind": "stories", "tokens": [".", "?", "a"], "longest": 3}), StoryWords)
-    lengths = StoryWords.train(["a b c . b c . a b ?", "a ?"], vocab_size=100)
-    assert lengths.shortest == from_json(lengths.to_json()).shortest == 3
-    assert StoryWords.train(["a ?", "a"], vocab_size=100).shortest == 1  # there is no statement
+        from_json({"kind": "stories", "tokens": ["?", ".", "a"]})
+    assert isinstance(from_json(vocabulary.to_json()), StoryWords)
+
+
+@pytest.mark.parametrize(
+    ("lines", "longest", "shortest"),
+    [
+        (["a . b . c ?", "a . c ?"], 2, 2),
+        (["a b c . b c . a b ?", "a ?"], 2, 3),
+        (["a ?", "a"], 0, 1),  # there is no statement
+    ],
+)
+def test_lengths_of_stories(lines, longest, shortest):
+    facts = Stories.of(line.split() for line in lines)
+    assert facts == (longest, shortest) and facts_of_json(to_json(facts)) == facts
 
 
 def test_characters_are_code_points():

@@ -3,22 +3,25 @@
 import numpy as np
 
 from attn_jax.tasks.batching import EncodedPairs, encode_pairs, make_ragged
+from attn_jax.tasks.facts import Stories
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.vocabulary import PERIOD_ID, StoryWords, Vocabulary
 from attn_jax.token_ids import PAD
 
 
-def encode_stories(pairs: Pairs, source_vocabulary: StoryWords, target_vocabulary: Vocabulary) -> EncodedPairs:
-    """Both sides as ids, each source padded to `shortest` tokens for each of its statements.
+def encode_stories(
+    pairs: Pairs, source_vocabulary: StoryWords, target_vocabulary: Vocabulary, facts: Stories
+) -> EncodedPairs:
+    """Both sides as ids, each source padded to `facts.shortest` tokens for each of its statements.
 
-    `shortest` is the length of the shortest training statement. A network finds the number of memory slots by dividing
+    This is the length of the shortest training statement. A network finds the number of memory slots by dividing
     the length of a source by it, so each statement gets a slot even if all of them are shorter than in training. See
     find_sentences in attn_jax/models/memory_networks/base.py.
     """
     encoded = encode_pairs(pairs, source_vocabulary, target_vocabulary)
     rows = np.repeat(np.arange(len(encoded)), encoded.source.lengths)
     ends = np.bincount(rows[encoded.source.tokens == PERIOD_ID], minlength=len(encoded))
-    missing = ends * source_vocabulary.shortest - encoded.source.lengths
+    missing = ends * facts.shortest - encoded.source.lengths
     if np.all(missing <= 0):
         return encoded
     start = encoded.source.offsets

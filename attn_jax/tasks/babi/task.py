@@ -23,9 +23,10 @@ from attn_jax.errors import UserError, lookup
 from attn_jax.parts import option
 from attn_jax.tasks.babi.format import join_pairs, keep_last, read_questions
 from attn_jax.tasks.babi.worlds import generate
+from attn_jax.tasks.facts import Kept, Stories
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.task import Pairs, Task
-from attn_jax.tasks.vocabulary import StoryWords, Vocabulary
+from attn_jax.tasks.vocabulary import StoryWords
 from attn_jax.token_ids import UNK
 
 FOLDERS = {"1k": "en", "10k": "en-10k"}
@@ -46,7 +47,7 @@ def babi(
     train: Sequence[str] = (),
     valid: Sequence[str] = (),
     test: Sequence[str] = (),
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    kept: Kept | None = None,
     seed: int = 0,
 ) -> Task:
     """Answers questions about short stories, of one or several of the twenty tasks together, or of a file.
@@ -69,7 +70,7 @@ def babi(
         num_examples: number of first training questions of each task (or of the file) to use, validation included; 0
             means all.
         train, valid, test: file names in data_dir, (name, "") each; no name of `train` stands for the twenty tasks.
-        vocabularies: (source, target) of an earlier run; None makes them.
+        kept: vocabularies and facts of an earlier run; None makes them.
         seed: of the generated stories.
 
     Raises:
@@ -85,7 +86,7 @@ def babi(
             [_first(read.pop("train"), names["train"], num_examples, least)],
             {split: [pairs] for split, pairs in read.items()},
             max_sentences,
-            vocabularies,
+            kept,
         )
     if alone := names["valid"] or names["test"]:
         raise UserError(f"the file {alone} is for task.train=('NAME', ''), a file of stories; got {tuple(train)}")
@@ -106,14 +107,14 @@ def babi(
             generate(n, TEST_SIZE, f"{seed} test", exclude=set(pairs.source))
             for n, pairs in zip(chosen, trained, strict=True)
         ]
-    return _make(trained, {"test": tested}, max_sentences, vocabularies)
+    return _make(trained, {"test": tested}, max_sentences, kept)
 
 
 def _make(
     trained: Sequence[Pairs],
     given: dict[str, Sequence[Pairs]],
     max_sentences: int,
-    vocabularies: tuple[Vocabulary, Vocabulary] | None,
+    kept: Kept | None,
 ) -> Task:
     """Makes the task; holds out the last training questions unless there is a validation split."""
     parts_of_split = {"train": [], "valid": [], **given}
@@ -130,18 +131,19 @@ def _make(
         if name == "train" and (count := sum(not numbers for numbers in pairs.evidence)):
             stats["training questions without supporting facts"] = count
         cut, lost = cut + more_cut, lost + more_lost
-    if vocabularies is None:
-        train = splits["train"]
-        vocabularies = (StoryWords.train([*train.source, *train.target], vocab_size=ALL),) * 2
+    if kept is None:
+        texts = [*splits["train"].source, *splits["train"].target]
+        words = StoryWords.train(texts, vocab_size=ALL)
+        kept = Kept(words, words, Stories.of(map(words.tokenize, texts)))
     known = set(splits["train"].source)
     for name in [name for name in splits if name != "train"]:
         if count := sum(text in known for text in splits[name].source):
             stats[f"{name} questions that training has too"] = count
-        if count := sum(UNK in vocabularies[1].encode(text) for text in splits[name].target):
+        if count := sum(UNK in kept.target.encode(text) for text in splits[name].target):
             stats[f"{name} answers that training never has"] = count
     if cut:
         stats |= {"statements cut": cut, "supporting statements cut": lost}
-    return Task("babi", splits, *vocabularies, stats=stats)
+    return Task("babi", splits, *kept, stats=stats)
 
 
 def find(folder: pathlib.Path, number: int, split: str) -> pathlib.Path:
@@ -202,7 +204,7 @@ class BabiOptions(TextOptions):
             train=self.train,
             valid=self.valid,
             test=self.test,
-            vocabularies=kept,
+            kept=kept,
         )
 
     @property

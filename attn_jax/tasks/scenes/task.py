@@ -9,6 +9,7 @@ import numpy as np
 
 from attn_jax.errors import UserError, check_known
 from attn_jax.parts import option
+from attn_jax.tasks.facts import Images, Kept
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.picture_options import PictureTaskOptions
 from attn_jax.tasks.pictures import SPLITS, PictureTask, SceneGallery
@@ -16,7 +17,7 @@ from attn_jax.tasks.scenes.captions import FORMS, vocabulary_of
 from attn_jax.tasks.scenes.glyphs import GLYPHS, KINDS
 from attn_jax.tasks.scenes.real_digits import REAL
 from attn_jax.tasks.scenes.scene import COLORS, ORDERS, World
-from attn_jax.tasks.vocabulary import PictureQuestions, Words
+from attn_jax.tasks.vocabulary import Questions, Words
 
 NUM_EXAMPLES = 10_000  # training scenes by default
 TEST_SIZE = 500
@@ -29,7 +30,7 @@ def scenes(
     form: str,
     num_examples: int,
     valid_size: int,
-    vocabularies: tuple[PictureQuestions, Words] | None = None,
+    kept: Kept | None = None,
     seed: int = 0,
 ) -> PictureTask:
     """Generates scenes with captions, or with questions and answers.
@@ -43,7 +44,7 @@ def scenes(
         form: name in FORMS.
         num_examples: training scenes; 0 means NUM_EXAMPLES.
         valid_size: validation scenes; the test split has TEST_SIZE.
-        vocabularies: (of questions, of captions) of an earlier run; None makes them.
+        kept: vocabularies of questions and captions, and what the images are, of an earlier run; None makes them.
         seed: of all samples.
 
     Raises:
@@ -62,16 +63,20 @@ def scenes(
             [" ".join(caption.words) for caption in captions],
             boxes=[caption.boxes for caption in captions],
         )
-    if vocabularies is None:
+    if kept is None:
         asked, said = vocabulary_of(world, form)
-        image = (world.canvas, world.canvas, 3)
-        vocabularies = PictureQuestions(asked, image, dataclasses.asdict(world) | {"seed": seed}), Words(said)
+        kept = Kept(Questions(asked), Words(said), images_of(world, seed))
     stats: dict[str, int | float] = {name: len(split) for name, split in splits.items()}
     if form == "questions":
         stats["percent of test answers right that see the question alone"] = round(100 * blind(splits), 1)
     files = {"digits": REAL[world.glyphs](world.folder).checksum} if world.glyphs == "mnist" else {}
     examples = tuple(splits["test"].source[:3])
-    return PictureTask("scenes", splits, *vocabularies, stats=stats, examples=examples, files=files)
+    return PictureTask("scenes", splits, *kept, stats=stats, examples=examples, files=files)
+
+
+def images_of(world: World, seed: int) -> Images:
+    """Returns what the images of a world are."""
+    return Images((world.canvas, world.canvas, 3), dataclasses.asdict(world) | {"seed": seed})
 
 
 def check_world(world: World) -> None:
@@ -135,7 +140,7 @@ class ScenesOptions(PictureTaskOptions):
             form=self.form,
             num_examples=self.num_examples,
             valid_size=self.valid_size,
-            vocabularies=None if kept is None else self.renewed(kept, data_dir=data_dir),
+            kept=None if kept is None else self.renewed(kept, data_dir=data_dir),
         )
 
     def world(self, data_dir: str) -> World:
@@ -145,11 +150,8 @@ class ScenesOptions(PictureTaskOptions):
         return World(**{name: getattr(self, name) for name in names}, folder=folder)
 
     def renewed(self, kept: Any, *, data_dir: str) -> Any:
-        """Returns the vocabularies of a run with the images of these options; see TaskOptions.renewed."""
-        questions, words = kept
-        image = (self.canvas, self.canvas, 3)
-        if questions.image != image:
-            raise UserError(f"task.canvas is {self.canvas}; the run was trained with images of {questions.image[0]}")
-        seed = questions.world.get("seed", 0)
-        made_of = dataclasses.asdict(self.world(data_dir)) | {"seed": seed}
-        return PictureQuestions(questions.to_json()["tokens"], image, made_of), words
+        """Returns what a run has saved with the images of these options; see TaskOptions.renewed."""
+        images = images_of(self.world(data_dir), kept.facts.world.get("seed", 0))
+        if kept.facts.shape != images.shape:
+            raise UserError(f"task.canvas is {self.canvas}; the run was trained with images of {kept.facts.shape[0]}")
+        return kept._replace(facts=images)

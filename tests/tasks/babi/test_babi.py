@@ -64,7 +64,7 @@ def test_both_sides_have_one_vocabulary_of_all_that_occurs_in_training(task, tmp
     assert result.stats["test answers that training never has"] == 7
     assert "valid answers that training never has" not in result.stats
     assert result.stats["valid questions that training has too"] == 1
-    again = task(vocabularies=(result.source_vocabulary,) * 2)
+    again = task(kept=result.kept)
     assert again.source_vocabulary is result.source_vocabulary and again.stats == result.stats
 
 

@@ -9,7 +9,6 @@ from attn_jax.errors import UserError
 from attn_jax.tasks.pictures import gallery_of
 from attn_jax.tasks.scenes.real_digits import of_mnist
 from attn_jax.tasks.scenes.task import ScenesOptions
-from attn_jax.tasks.vocabulary import PictureQuestions
 
 NAMES = ("images-idx3-ubyte", "labels-idx1-ubyte")
 
@@ -67,9 +66,9 @@ def test_both_parts_of_mnist_are_training_and_test(tmp_path):
 def test_training_never_has_a_digit_of_the_test_and_boxes_are_those_of_the_ink(tmp_path):
     write(tmp_path)
     task = build(tmp_path, clutter=0, noise=0.0)
-    world = task.source_vocabulary.world
+    world = task.facts.world
     assert world["glyphs"] == "mnist" and world["folder"] == str(tmp_path)
-    gallery = gallery_of(task.source_vocabulary).gallery
+    gallery = gallery_of(task.facts).gallery
     used = {}
     for split in ("train", "test"):
         for i in range(12):
@@ -90,7 +89,7 @@ def test_training_never_has_a_digit_of_the_test_and_boxes_are_those_of_the_ink(t
 def test_the_digits_of_scikit_learn_are_drawn_where_it_is_installed():
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     task = build("", glyphs="digits", kinds=("digits", "letters"))
-    gallery = gallery_of(task.source_vocabulary)
+    gallery = gallery_of(task.facts)
     assert gallery.pixels("train:0").any()
     faces = {thing.face for i in range(30) for thing in gallery.gallery.scene(f"train:{i}").things}
     assert any(face.startswith("digits:") for face in faces) and any(":" not in face for face in faces)
@@ -99,10 +98,10 @@ def test_the_digits_of_scikit_learn_are_drawn_where_it_is_installed():
 def test_a_world_of_an_old_work_directory_is_one_of_typefaces():
     """It names neither glyphs nor a folder."""
     task = build("", glyphs="fonts")
-    old = {key: value for key, value in task.source_vocabulary.world.items() if key not in ("glyphs", "folder")}
-    found = PictureQuestions([], task.source_vocabulary.image, old)
-    before, after = (gallery_of(vocabulary).pixels("test:2") for vocabulary in (task.source_vocabulary, found))
-    assert len(old) < len(task.source_vocabulary.world) and np.array_equal(before, after)
+    old = {key: value for key, value in task.facts.world.items() if key not in ("glyphs", "folder")}
+    found = task.facts._replace(world=old)
+    before, after = (gallery_of(facts).pixels("test:2") for facts in (task.facts, found))
+    assert len(old) < len(task.facts.world) and np.array_equal(before, after)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -115,7 +116,7 @@ def test_batches_hold_the_images_and_the_words():
     assert (
         task.stats["train"] == 30 and 0 < task.stats["percent of test answers right that see the question alone"] < 70
     )
-    batches = task.batches(batch_size=8, encode=encode_pictures, seeds=(0, 1))
+    batches = task.batches(batch_size=8, encode=partial(encode_pictures, facts=task.facts), seeds=(0, 1))
     batch = batches.batch_at(0)
     picture, width = batch["source"], batch["source"].words.shape[-1]
     assert picture.pixels.shape == (2, 8, 48, 48, 3) and picture.pixels.dtype == np.uint8
@@ -123,7 +124,7 @@ def test_batches_hold_the_images_and_the_words():
     assert np.array_equal(batches.batch_at(0)["source"].pixels, picture.pixels)
     encoded = encode_pictures(task.splits["train"], *task.kept)
     row = encoded.batch(np.array([3, -1]), (8, 3))
-    assert np.array_equal(row["source"].pixels[0], gallery_of(task.source_vocabulary).pixels("train:3"))
+    assert np.array_equal(row["source"].pixels[0], gallery_of(task.facts).pixels("train:3"))
     question = task.splits["train"].source[3].partition("\t")[2]
     assert task.source_vocabulary.decode(row["source"].words[0]) == question
     assert not row["source"].pixels[1].any() and not row["source"].words[1].any() and not row["target_out"][1].any()
@@ -131,7 +132,7 @@ def test_batches_hold_the_images_and_the_words():
 
 def test_captions_have_no_words_in_their_source():
     task = build()
-    batch = task.batches(batch_size=8, encode=encode_pictures).batch_at(0)
+    batch = task.batches(batch_size=8, encode=partial(encode_pictures, facts=task.facts)).batch_at(0)
     assert batch["source"].words.shape == (8, 0) and len(task.source_vocabulary) == 4
     some = task.splits["train"].select([2, 0])
     assert some.boxes == [task.splits["train"].boxes[i] for i in (2, 0)]
@@ -140,14 +141,15 @@ def test_captions_have_no_words_in_their_source():
 def test_other_options_make_other_images_for_the_words_of_a_run():
     kept = build().kept
     options = ScenesOptions(num_examples=3, valid_size=2, clutter=9, num_objects=(3, 3))
-    questions, words = options.renewed(kept, data_dir="")
-    assert questions.world["clutter"] == 9 and questions.world["seed"] == 0 and words is kept[1]
+    renewed = options.renewed(kept, data_dir="")
+    world = renewed.facts.world
+    assert world["clutter"] == 9 and world["seed"] == 0 and renewed.target is kept.target
     task = options.build(data_dir="", kept=kept, seeds=(0,))
-    scene = gallery_of(task.source_vocabulary).gallery.scene("valid:0")
+    scene = gallery_of(task.facts).gallery.scene("valid:0")
     assert len(scene.things) == 3 and len(task.splits["valid"].boxes[0]) == len(task.splits["valid"].target[0].split())
-    pixels = gallery_of(questions).pixels("valid:0")
-    np.testing.assert_array_equal(pixels, gallery_of(task.source_vocabulary).pixels("valid:0"))
-    assert (pixels != gallery_of(kept[0]).pixels("valid:0")).any()
+    pixels = gallery_of(renewed.facts).pixels("valid:0")
+    np.testing.assert_array_equal(pixels, gallery_of(task.facts).pixels("valid:0"))
+    assert (pixels != gallery_of(kept.facts).pixels("valid:0")).any()
     with pytest.raises(UserError, match=r"task.canvas is 64; the run was trained with images of 48"):
         ScenesOptions(canvas=64).renewed(kept, data_dir="")
 
@@ -159,9 +161,9 @@ def test_the_number_of_a_scene_has_an_end():
 def test_a_work_directory_keeps_what_a_name_means(tmp_path):
     task = build(clutter=3)
     task.save(tmp_path)
-    questions, words = type(task).load(tmp_path)
-    before, after = (gallery_of(vocabulary).pixels("test:4") for vocabulary in (task.source_vocabulary, questions))
-    assert np.array_equal(before, after) and len(words) == len(task.target_vocabulary)
+    kept = type(task).load(tmp_path)
+    before, after = (gallery_of(facts).pixels("test:4") for facts in (task.facts, kept.facts))
+    assert np.array_equal(before, after) and len(kept.target) == len(task.target_vocabulary)
 
 
 @pytest.mark.parametrize(

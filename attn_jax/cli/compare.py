@@ -16,7 +16,7 @@ from attn_jax.cli.results import read_result
 from attn_jax.cli.sentences import EVAL_FILE, FILE, read_sentences
 from attn_jax.cli.tree import flatten
 from attn_jax.errors import UserError
-from attn_jax.evaluation.kinds import KINDS
+from attn_jax.evaluation.kinds import find_metric
 from attn_jax.evaluation.paired import (
     Result,
     by_seed,
@@ -32,7 +32,6 @@ from attn_jax.evaluation.statistics import LEVEL, Comparison, almost_stochastic_
 from attn_jax.evaluation.tables import difference_cell, markdown
 
 FILES = {"result": (results.FILE, FILE), "eval": (results.EVAL_FILE, EVAL_FILE)}
-BEST = {name: metric.best for kind in KINDS.values() for name, metric in kind.metrics.items()}
 UNITS = ("sentences", "images", "points")
 
 
@@ -133,7 +132,7 @@ def order(result: Result, baseline: Result, metric: str) -> float | None:
 
     It needs no pairs, but is over the seeds in common, too: other seeds could contradict the difference beside it.
     """
-    sign = {"max": 1.0, "min": -1.0}.get(BEST.get(metric) or "")
+    sign = {"max": 1.0, "min": -1.0}.get(found.best if (found := find_metric(metric)) else None)
     values, others = by_seed(result, metric), by_seed(baseline, metric)
     seeds = [seed for seed in values if seed in others] if sign else []
     if len(seeds) < 2:

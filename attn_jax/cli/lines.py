@@ -9,9 +9,9 @@ from ml_collections import ConfigDict
 
 from attn_jax.cli.options import RunOptions, schema_of
 from attn_jax.errors import printable
+from attn_jax.evaluation.kinds import find_metric
 
 LONGEST_SHOWN = 200  # characters of an example
-UNITS = {"exact_match": " %", "accuracy": " %"}
 
 
 def say(line: str) -> None:
@@ -54,7 +54,8 @@ def table(result: dict, path: pathlib.Path) -> str:
         if several and "chosen_seed" in result:
             seed = result["chosen_seed"]
             chosen = f" (seed {seed}: {values['seeds'][result['seeds'].index(seed)]:.4g})"
-        cells.append(f"{name.replace('_', ' ')} {values['mean']:.4g}{deviation}{UNITS.get(name, '')}{chosen}")
+        unit = metric.unit if (metric := find_metric(name)) else ""
+        cells.append(f"{name.replace('_', ' ')} {values['mean']:.4g}{deviation}{unit}{chosen}")
     return f"{label(str(result.get('split', ''))):<14}{'   '.join(cells)}   ({path})"
 
 

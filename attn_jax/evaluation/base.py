@@ -30,6 +30,7 @@ class Metric(NamedTuple):
     best: str | None
     statistics: Callable | None = None  # of each example: [n, k]
     score: Callable | None = None  # [k] -> value
+    unit: str = ""  # written after a value, such as " %"
 
 
 class Example(NamedTuple):

@@ -4,7 +4,7 @@
     kind.sizes(kept)                    -> sizes, which the model is built for
     kind.setup(options, kept, wrap)     -> Setup: model, evaluator, predictor, example, arguments of Task.batches
     kind.collector(predictor)           -> Collector of attention weights
-    kind.metrics, kind.decode, kind.eval_options(task), kind.check(options)
+    kind.evaluator, kind.metrics, kind.decode, kind.eval_options(task), kind.check(options)
 
 A task names the kinds that its data can be read as, a family of models those that it reads; a run has the first of the
 family's that its task has. To add a kind, subclass `DataKind` and enter an object in KINDS.
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
-from attn_jax.errors import UserError
+from attn_jax.errors import UserError, check_known
 from attn_jax.evaluation.base import Evaluator, Metric, Predictor
 from attn_jax.evaluation.collect import (
     Collector,
@@ -39,7 +39,7 @@ from attn_jax.evaluation.point_predictor import PointPredictor
 from attn_jax.evaluation.points import PointsEvaluator
 from attn_jax.evaluation.regressor import Regressor
 from attn_jax.evaluation.stories import StoryPredictor
-from attn_jax.evaluation.text import TEXT_METRICS, TOKEN_METRICS, TextEvaluator, check_text_metrics
+from attn_jax.evaluation.text import TOKEN_METRICS, TextEvaluator, check_text_metrics
 from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.evaluation.translate import Translator
 from attn_jax.models.base import Model
@@ -84,9 +84,14 @@ class DataKind:
 
     reads_text: ClassVar[bool] = True  # the sources are texts
     any_sizes: ClassVar[Any] = TextSizes(len(SPECIAL), len(SPECIAL), has_tags=True)  # to build a model without data
-    metrics: ClassVar[Mapping[str, Metric]] = TextEvaluator.metrics
+    evaluator: ClassVar[type] = TextEvaluator
     decode: ClassVar[type[Options]] = DecodeOptions
     task_class: ClassVar[type] = Task
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        """The metrics of the evaluator, by name."""
+        return self.evaluator.metrics
 
     def eval_options(self, task: type[Options]) -> type[Options]:
         """Returns the class of the options of evaluation for the options of a task."""
@@ -112,7 +117,7 @@ class DataKind:
             return
         for key, asked in (("eval.metrics", names), ("train.best_metric", (options.train.best_metric,))):
             for name in asked:
-                if name in TEXT_METRICS:
+                if name in self.evaluator.of_texts:
                     raise UserError(
                         f"{key} {name} compares outputs with references, but task.name {options.task.name} has no "
                         f"sources to write outputs for; expected {', '.join(TOKEN_METRICS)}"
@@ -142,8 +147,6 @@ class DataKind:
 
 class TextKind(DataKind):
     """Sentence pairs: sources and targets are lines of text."""
-
-    evaluator: ClassVar[type[TextEvaluator]] = TextEvaluator
 
     def setup(self, options: Any, kept: Kept, wrap: Wrap | None = None) -> Setup:
         task, model, encode = options.task, self.build(options, kept, wrap), self.encoder(kept)
@@ -234,7 +237,7 @@ class PictureKind(TextKind):
 
     reads_text: ClassVar[bool] = False
     any_sizes: ClassVar[TextSizes] = TextKind.any_sizes._replace(has_tags=False, image=(0, 0, 3))
-    metrics: ClassVar[Mapping[str, Metric]] = PictureEvaluator.metrics
+    evaluator: ClassVar[type] = PictureEvaluator
     task_class: ClassVar[type] = PictureTask
 
     def sizes(self, kept: Kept) -> TextSizes:
@@ -251,7 +254,7 @@ class PictureKind(TextKind):
             model, kept.source, kept.target, options.decode, seed=options.seed, encode=encode, limit_by_source=False
         )
         predictor = PicturePredictor(translator, images=kept.facts, buckets=task.buckets.shapes)
-        evaluator = PictureEvaluator(predictor, buckets=task.buckets.shapes, tokenize=task.tokenize)
+        evaluator = self.evaluator(predictor, buckets=task.buckets.shapes, tokenize=task.tokenize)
         one = np.zeros((1, 1), np.int32)
         pixels = np.zeros((1, *kept.facts.shape), np.uint8)
         picture = Picture(pixels, one if predictor.asks else one[:, :0])
@@ -268,7 +271,7 @@ class PointKind(DataKind):
 
     reads_text: ClassVar[bool] = False
     any_sizes: ClassVar[PointSizes] = PointSizes(1, 100)
-    metrics: ClassVar[Mapping[str, Metric]] = PointsEvaluator.metrics
+    evaluator: ClassVar[type] = PointsEvaluator
     decode: ClassVar[type[Options]] = PointDecodeOptions
     task_class: ClassVar[type] = PointsTask
 
@@ -300,7 +303,7 @@ class PointKind(DataKind):
             "all_pairs": mixture if model.all_points else "",
         }
         example = {"inputs": regressor.points.memory["inputs"][0, :1]}
-        return Setup(self, model, PointsEvaluator(regressor), predictor, example, batches)
+        return Setup(self, model, self.evaluator(regressor), predictor, example, batches)
 
     def collector(self, predictor: PointPredictor) -> Collector:
         return PointCollector(predictor)
@@ -331,6 +334,18 @@ KINDS: dict[str, DataKind] = {
 }
 
 
+def find_metric(name: str) -> Metric | None:
+    """Returns the metric of a name, of any kind of data; None if no kind has one."""
+    return next((kind.metrics[name] for kind in KINDS.values() if name in kind.metrics), None)
+
+
 def kind_of(task: type[Options], model: type[Options]) -> str:
-    """Returns the name of the kind of data of a run: the first that the model reads and the task has; "" for none."""
+    """Returns the name of the kind of data of a run: the first that the model reads and the task has; "" for none.
+
+    Raises:
+        UserError: one of them names a kind that there is not.
+    """
+    for options in (task, model):
+        for name in options.data_kinds:
+            check_known(name, KINDS, f"kind of data in data_kinds of {options.__name__}")
     return next((kind for kind in model.data_kinds if kind in task.data_kinds), "")

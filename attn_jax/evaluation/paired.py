@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from attn_jax.evaluation.kinds import find_metric
 from attn_jax.evaluation.statistics import LEVEL, Comparison, common, compare, paired_bootstrap
-from attn_jax.evaluation.text import TEXT_METRICS, TOKEN_METRICS
 
-SCORES = {name: metric.score for name, metric in (TEXT_METRICS | TOKEN_METRICS).items() if metric.score}
 LAYOUT = 1
 MEASURED = ("examples", "images", "statistics")  # of the checksums of a result: what a run was measured on and with
 ENSEMBLE = "ensemble"  # in place of a seed
@@ -121,8 +120,8 @@ def over_sentences(
     Raises:
         ValueError: no seeds in common, or other sentences.
     """
-    score, ours, theirs = SCORES.get(metric), _statistics(sentences, metric), _statistics(baseline, metric)
-    if score is None or not ours or not theirs:
+    found, ours, theirs = find_metric(metric), _statistics(sentences, metric), _statistics(baseline, metric)
+    if found is None or found.score is None or not ours or not theirs:
         return None
     if (ENSEMBLE in ours) != (ENSEMBLE in theirs):
         ours, theirs = _for_each(ours, theirs), _for_each(theirs, ours)
@@ -132,7 +131,7 @@ def over_sentences(
     num_seeds = tables[0].shape[1]
 
     def mean(total: np.ndarray) -> float:
-        return float(np.mean([score(one) for one in total.reshape(num_seeds, -1)]))
+        return float(np.mean([found.score(one) for one in total.reshape(num_seeds, -1)]))
 
     flat = (table.reshape(len(table), -1) for table in tables)
     return paired_bootstrap(*flat, mean, level=level, num_resamples=num_resamples)

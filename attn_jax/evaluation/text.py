@@ -33,13 +33,14 @@ from attn_jax.types import Metrics, Params
 NUM_EXAMPLES = 3  # shown with the results
 
 
-def _token_metric(name: str, best: str | None, value: Callable[[Mean], float]) -> Metric:
+def _token_metric(name: str, best: str | None, value: Callable[[Mean], float], unit: str = "") -> Metric:
     """Returns a metric of the mean over tokens `name` of a model; its statistics are the total and the count."""
     return Metric(
         lambda metrics: value(metrics[name]),
         best,
         lambda metrics: np.stack([metrics[name].total, metrics[name].count], axis=-1),
         lambda total: float(value(Mean(*total))),
+        unit,
     )
 
 
@@ -56,6 +57,7 @@ TEXT_METRICS = {  # compute(hypotheses, references, tokenize) -> (value, signatu
         "max",
         lambda hypotheses, references, tokenize: exact_match_statistics(hypotheses, references),
         lambda total: float(100 * total[0] / total[1]),
+        " %",
     ),
     "edit_distance": Metric(
         lambda hypotheses, references, tokenize: (edit_distance(hypotheses, references), "characters"),
@@ -67,7 +69,7 @@ TEXT_METRICS = {  # compute(hypotheses, references, tokenize) -> (value, signatu
 TOKEN_METRICS = {  # compute(means over all pairs) -> value
     "loss": _token_metric("loss", "min", lambda mean: mean.compute()),
     "perplexity": _token_metric("loss", "min", perplexity),
-    "accuracy": _token_metric("accuracy", "max", lambda mean: 100 * mean.compute()),
+    "accuracy": _token_metric("accuracy", "max", lambda mean: 100 * mean.compute(), " %"),
     "attention_entropy": _token_metric("attention_entropy", None, lambda mean: mean.compute()),
 }
 
@@ -85,6 +87,7 @@ class TextEvaluator:
     """
 
     of_texts: ClassVar[Mapping[str, Metric]] = TEXT_METRICS  # of outputs; a subclass may have others
+    of_tokens: ClassVar[Mapping[str, Metric]] = TOKEN_METRICS  # of the means that a model returns; likewise
     metrics: ClassVar[Mapping[str, Metric]] = TEXT_METRICS | TOKEN_METRICS
     unit: ClassVar = "sentences"
     loss_unit: ClassVar = "nats per token"
@@ -110,9 +113,9 @@ class TextEvaluator:
         self, params_of_seeds: Sequence[Params], split: Pairs, names: Sequence[str], each: bool = False
     ) -> Results:
         """Computes the loss and the metrics `names` of n pairs, for each seed; see Evaluator."""
-        check_text_metrics(names, self.tokenize, self.metrics)
+        check_text_metrics(names, self.tokenize, self.of_texts | self.of_tokens)
         names = list(dict.fromkeys(["loss", *names]))
-        token_names = [name for name in names if name in TOKEN_METRICS]
+        token_names = [name for name in names if name in self.of_tokens]
         text_names = [name for name in names if name in self.of_texts]
         encoded = self.translator.encode(split)
         if each and text_names:  # not at every validation
@@ -124,9 +127,9 @@ class TextEvaluator:
             of_each = self.losses_of_each(params, encoded)
             metrics = summed(of_each)
             for name in token_names:
-                values[name].append(float(TOKEN_METRICS[name].compute(metrics)))
+                values[name].append(float(self.of_tokens[name].compute(metrics)))
                 if each:
-                    statistics[name].append(TOKEN_METRICS[name].statistics(of_each))
+                    statistics[name].append(self.of_tokens[name].statistics(of_each))
             if text_names:
                 hypotheses = self.translator.outputs(params, split.source)
                 rows = zip(split.source, hypotheses, split.target, strict=True)

@@ -111,8 +111,8 @@ def check_labels(encoded: EncodedPairs, pairs: Pairs, where: str) -> None:
     wrong = np.flatnonzero(encoded.target.lengths != 2)  # a token and eos
     if len(wrong):
         raise UserError(
-            f"{where}: the target {pairs.target[wrong[0]]!r} has {encoded.target.lengths[wrong[0]] - 1} tokens; "
-            "model.name classifier or glimpses needs labels, targets of one token each"
+            f"{where}: the target {pairs.target[wrong[0]]!r:.60} has {encoded.target.lengths[wrong[0]] - 1} tokens; "
+            "the model needs labels, targets of one token each"
         )
 
 

@@ -16,8 +16,9 @@ from attn_jax.cli.overrides import parse
 from attn_jax.cli.sentences import read_sentences, save_sentences
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
+from attn_jax.evaluation.kinds import find_metric
 from attn_jax.evaluation.metrics import summarize
-from attn_jax.evaluation.paired import SCORES, sentences_of
+from attn_jax.evaluation.paired import sentences_of
 from attn_jax.evaluation.statistics import almost_stochastic_order
 from attn_jax.evaluation.text import TEXT_METRICS
 
@@ -52,7 +53,7 @@ def test_the_statistics_of_a_run_add_up_to_its_result(runs):
     assert found["statistics"].keys() == result["metrics"].keys() and len(found["outputs"]) == 2
     assert result["config"]["train"]["num_steps"] == 3
     for name, tables in found["statistics"].items():
-        sums = [SCORES[name](np.sum(np.array(table, float), axis=0)) for table in tables]
+        sums = [find_metric(name).score(np.sum(np.array(table, float), axis=0)) for table in tables]
         np.testing.assert_allclose(sums, result["metrics"][name]["seeds"], rtol=1e-5)
 
 

@@ -6,7 +6,15 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from attn_jax.errors import UserError
+from attn_jax.evaluation.kinds import KINDS, TextKind, find_metric, kind_of
+from attn_jax.evaluation.text import TextEvaluator
+from attn_jax.models.seq2seq.options import Seq2SeqOptions
+from attn_jax.tasks import Pairs
+from attn_jax.tasks.dates import DatesOptions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "adding.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -38,3 +46,34 @@ def test_a_part_of_ones_own_trains_from_an_empty_folder(name, tmp_path):
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 1, done.stderr
     alone = launch(tmp_path, "--mode=predict", f"--workdir={tmp_path / 'run'}", text="21 Nov 2026\n")
     assert alone.returncode == 1 and len(alone.stderr.splitlines()) == 1  # the table has no such name
+
+
+@pytest.mark.parametrize("owner", ["DatesOptions", "Seq2SeqOptions"])
+def test_a_kind_of_data_that_there_is_not_is_named(owner, monkeypatch):
+    options = {"DatesOptions": DatesOptions, "Seq2SeqOptions": Seq2SeqOptions}[owner]
+    monkeypatch.setattr(options, "data_kinds", ("txt",))
+    with pytest.raises(UserError, match=f"unknown kind of data in data_kinds of {owner} 'txt'; did you mean text"):
+        kind_of(DatesOptions, Seq2SeqOptions)
+
+
+def test_a_metric_of_a_kind_of_ones_own_is_found_by_its_name(monkeypatch):
+    class Right(TextEvaluator):
+        of_texts = TextEvaluator.of_texts | {"right": TextEvaluator.of_texts["exact_match"]}
+        metrics = of_texts | TextEvaluator.of_tokens
+
+    class RightKind(TextKind):
+        evaluator = Right
+
+    monkeypatch.setitem(KINDS, "right", RightKind())
+    assert find_metric("right").unit == " %" and find_metric("right").score(np.array([1, 2])) == 50
+    assert find_metric("bleu") and find_metric("mse") and find_metric("touch") and find_metric("nothing") is None
+
+
+def test_a_metric_that_nothing_computes_is_refused():
+    class Wrong(TextEvaluator):
+        metrics = TextEvaluator.metrics | {"nothing": TextEvaluator.metrics["bleu"]}
+
+    with pytest.raises(UserError, match="unknown metric 'nothing'"):
+        wrong = Wrong.__new__(Wrong)
+        wrong.tokenize = "13a"
+        wrong.measure([], Pairs([], []), ["nothing"])

@@ -7,9 +7,9 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
+from attn_jax.evaluation.kinds import find_metric
 from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.paired import (
-    SCORES,
     by_seed,
     can_compare,
     changed_data,
@@ -82,7 +82,7 @@ def test_several_seeds_are_averaged_and_paired_by_seed():
     found = over_sentences(sentences([b, c], (4, 7)), sentences([a, c], (4, 7)), "chrf", num_resamples=50)
     alone = over_sentences(sentences([b]), sentences([a]), "chrf", num_resamples=50)
     assert found.difference.mean == pytest.approx(alone.difference.mean / 2)
-    assert over_sentences(ours, theirs, "loss") is None and "loss" in SCORES
+    assert over_sentences(ours, theirs, "loss") is None and find_metric("loss").score
     ensemble = sentences([a], (4, 7))  # one table for two seeds
     assert over_sentences(ensemble, ensemble, "bleu", num_resamples=9).difference.mean == 0
     against = over_sentences(ensemble, theirs, "bleu", num_resamples=9).difference  # the mean over the seeds

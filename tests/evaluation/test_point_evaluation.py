@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attn_jax.attention.scores.kernels import KERNELS
-from attn_jax.cli import commands, lines, runs
+from attn_jax.cli import commands, runs
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.checks import best_metric
 from attn_jax.cli.commands import Files
@@ -17,6 +17,7 @@ from attn_jax.cli.options import change, resolve
 from attn_jax.cli.results import read_result
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor
+from attn_jax.evaluation.kinds import find_metric
 from attn_jax.evaluation.points import r2
 from attn_jax.tasks.curves import true_curve
 from attn_jax.tasks.pairs import Pairs
@@ -408,7 +409,7 @@ def test_every_kernel_predicts():
         setup, params = setup_of(small(model__attention__score=name, model__attention__score__width=width))
         found, _ = setup.predictor.regressor.predict(params, np.array([[2.0]]))
         assert abs(found[0, 0] - true_curve(2.0)) < 2, name
-    assert lines.UNITS["accuracy"] == " %"
+    assert find_metric("accuracy").unit == " %"
 
 
 def test_each_metric_knows_which_values_are_better():

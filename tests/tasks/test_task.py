@@ -26,7 +26,7 @@ def test_a_classifier_needs_targets_that_are_labels():
     labels = task_of(["a bird", "a"], ["a", "dance"])
     assert labels.batches(buckets=(20,), batch_size=2, labels=True).num_pairs == 2
     task = task_of(["a bird", "a"], ["a", "can dance"])
-    message = r"^task dates: the target 'can dance' has 2 tokens; model.name classifier or glimpses needs labels, targ"
+    message = r"^task dates: the target 'can dance' has 2 tokens; the model needs labels, targ"
     with pytest.raises(UserError, match=message):
         task.batches(buckets=(20,), batch_size=2, labels=True)
     assert task.batches(buckets=(20,), batch_size=2).num_pairs == 2

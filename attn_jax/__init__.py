@@ -42,8 +42,8 @@ _MODULES = {
     ),
     "attn_jax.attention.hard.estimators": ("combine", "combine_marginal"),
     "attn_jax.cli.from_python": ("get_config", "train"),
-    "attn_jax.cli.importing": ("import_parameters",),
-    "attn_jax.cli.load": ("load",),
+    "attn_jax.runs.importing": ("import_parameters",),
+    "attn_jax.runs.load": ("load",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -8,7 +8,7 @@
         score: Recipe = choice(SCORES, "general", "score function of queries and keys")
 
 A slot is a field that holds another part: the key `name` below it chooses the class of that part from a table, and only
-the options of the chosen class have keys. `read` turns a section of a config into objects; attn_jax/cli/tree.py makes
+the options of the chosen class have keys. `read` turns a section of a config into objects; attn_jax/runs/tree.py makes
 whole configs. This file needs the standard library alone, so that every part can use it.
 """
 
@@ -374,7 +374,7 @@ def read(kind: Any, tree: Tree, key: str = "", chosen: Chosen | None = None) -> 
 
     Args:
         kind: class of the part.
-        tree: its section, a mapping or a ConfigDict with every key, such as `attn_jax.cli.tree.resolve_tree` returns.
+        tree: its section, a mapping or a ConfigDict with every key, such as `attn_jax.runs.tree.resolve_tree` returns.
         key: key of the section, with a dot, for messages.
         chosen: what is chosen in the slots above.
 

@@ -45,7 +45,7 @@ def wide(x: Array) -> Array:
     return x.astype(widest(x))
 
 
-Batch = dict[str, Array | np.ndarray | Picture]  # see attn_jax.tasks.batching
+Batch = dict[str, Array | np.ndarray | Picture]  # see attn_jax.data.batching
 Source = Int[Array, "b s"] | Picture  # of a sequence model: tokens, or an image
 
 __all__ = [

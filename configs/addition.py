@@ -7,7 +7,7 @@ python launch.py --config=configs/addition.py
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 

@@ -10,7 +10,7 @@ the facts; those of the paper, sigmoids, are in babi_dmn_published. Weak supervi
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 STEPS_PER_EPOCH = 29  # 900 questions

@@ -6,7 +6,7 @@ python launch.py --config=configs/babi_dmn_plus.py --config.data_dir=data/babi -
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 STEPS_PER_EPOCH = 90  # 9,000 questions

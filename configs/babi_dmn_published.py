@@ -9,7 +9,7 @@ python launch.py --config=configs/babi_dmn_published.py --config.data_dir=data/b
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import babi_dmn
 
 

@@ -9,7 +9,7 @@ soon memorizes so few stories, hence the strong dropout of facts and the strong 
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import babi_dmn_plus
 
 STEPS_PER_EPOCH = 29  # 900 questions

@@ -11,7 +11,7 @@ They use 150 statements for task 3: --config.model.memory_size=150
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 STEPS_PER_EPOCH = 282  # 9,000 questions

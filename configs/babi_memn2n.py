@@ -12,7 +12,7 @@ large and the clipping norm 32 times as small.
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 STEPS_PER_EPOCH = 29  # 900 questions

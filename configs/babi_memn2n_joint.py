@@ -8,7 +8,7 @@ The schedule follows the authors' code: 30 epochs without the softmax, then 60 w
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import babi_memn2n
 
 STEPS_PER_EPOCH = 563  # 18,000 questions

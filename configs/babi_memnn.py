@@ -6,8 +6,8 @@ python launch.py --config=configs/babi_memnn.py --config.data_dir=data/babi --co
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.options import switch
-from attn_jax.cli.tree import part
+from attn_jax.runs.options import switch
+from attn_jax.runs.tree import part
 from configs import babi_memn2n
 
 

@@ -8,7 +8,7 @@ With adaptive computation time, a different number of steps for each statement: 
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 STEPS_PER_EPOCH = 141  # 9,000 questions

@@ -6,7 +6,7 @@ overridden as a whole on the command line: --config.seeds="(0, 1, 2)".
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli import options
+from attn_jax.runs import options
 
 
 def get_config(task: str = "parallel_text", model: str = "seq2seq") -> ConfigDict:

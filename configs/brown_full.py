@@ -9,7 +9,7 @@ python launch.py --config=configs/brown_full.py --config.data_dir=data/brown
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 

@@ -4,13 +4,13 @@ Everything else is as in enja_soft, whose decoder steps first and then attends (
 
 BLEU on dev, six seeds: 36.6 +- 0.7 greedy, 38.5 +- 0.3 with beam 5 (experiments/results/translation.md).
 
-python -m attn_jax.tasks.download enja --data_dir=data/enja
+python -m attn_jax.data.download enja --data_dir=data/enja
 python launch.py --config=configs/enja_bahdanau.py --config.data_dir=data/enja
 """
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import enja_soft
 
 

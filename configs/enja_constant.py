@@ -5,13 +5,13 @@ enja_soft; with equal weights no unknown word can be replaced by the source word
 
 BLEU on dev, six seeds: 32.1 +- 0.5 greedy, 35.2 +- 0.3 with beam 5 (experiments/results/translation.md).
 
-python -m attn_jax.tasks.download enja --data_dir=data/enja
+python -m attn_jax.data.download enja --data_dir=data/enja
 python launch.py --config=configs/enja_constant.py --config.data_dir=data/enja
 """
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import enja_soft
 
 

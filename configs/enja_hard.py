@@ -3,13 +3,13 @@
 Like enja_marginal, but trained with samples (Deng 2018, arXiv 1807.03756) and a learned baseline. The baseline of the
 paper, the loss of soft attention: --config.model.objective.baseline=soft.
 
-    python -m attn_jax.tasks.download enja --data_dir=data/enja
+    python -m attn_jax.data.download enja --data_dir=data/enja
     python launch.py --config=configs/enja_hard.py --config.data_dir=data/enja
 """
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import enja_marginal
 
 

@@ -1,6 +1,6 @@
 """English to Japanese as in Luong 2015 without input feeding: attention and output run once over all steps.
 
-python -m attn_jax.tasks.download enja --data_dir=data/enja
+python -m attn_jax.data.download enja --data_dir=data/enja
 python launch.py --config=configs/enja_luong.py --config.data_dir=data/enja
 """
 

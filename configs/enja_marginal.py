@@ -3,13 +3,13 @@
 Like enja_soft, with the mean context as input of the decoder state. The output layer runs once for every source word,
 so it has only 4,000 words; evaluation uses the five most probable contexts (model.objective.k_max) and small batches.
 
-    python -m attn_jax.tasks.download enja --data_dir=data/enja
+    python -m attn_jax.data.download enja --data_dir=data/enja
     python launch.py --config=configs/enja_marginal.py --config.data_dir=data/enja
 """
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import enja_soft
 
 

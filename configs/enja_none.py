@@ -5,7 +5,7 @@ With --config.model.decoder.summary=start and --config.model.tie_embeddings=Fals
 (Sutskever 2014). All else is as in enja_soft, except that unknown words cannot be replaced, so compare with
 --config.decode.unk=keep there.
 
-    python -m attn_jax.tasks.download enja --data_dir=data/enja
+    python -m attn_jax.data.download enja --data_dir=data/enja
     python launch.py --config=configs/enja_none.py --config.data_dir=data/enja
 
 BLEU on dev (tokens of the corpus), six seeds: 34.0 +- 0.9 greedy, 36.8 +- 0.7 with beam 5
@@ -14,8 +14,8 @@ BLEU on dev (tokens of the corpus), six seeds: 34.0 +- 0.9 greedy, 36.8 +- 0.7 w
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.options import change
-from attn_jax.cli.tree import part
+from attn_jax.runs.options import change
+from attn_jax.runs.tree import part
 from configs import enja_soft
 
 

@@ -1,6 +1,6 @@
 """English to Japanese with soft attention on small_parallel_enja (50,000 short sentences, tokenized).
 
-python -m attn_jax.tasks.download enja --data_dir=data/enja
+python -m attn_jax.data.download enja --data_dir=data/enja
 python launch.py --config=configs/enja_soft.py --config.data_dir=data/enja
 
 BLEU on dev (tokens of the corpus), six seeds: 35.4 +- 0.7 greedy, 37.7 +- 0.6 with beam 5
@@ -9,7 +9,7 @@ BLEU on dev (tokens of the corpus), six seeds: 35.4 +- 0.7 greedy, 37.7 +- 0.6 w
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 

@@ -2,14 +2,14 @@
 
 BLEU on dev, six seeds: 38.1 +- 0.4 greedy (experiments/results/translation_transformer.json).
 
-python -m attn_jax.tasks.download enja --data_dir=data/enja
+python -m attn_jax.data.download enja --data_dir=data/enja
 python launch.py --config=configs/enja_transformer.py --config.data_dir=data/enja
 """
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.options import switch
-from attn_jax.cli.tree import part
+from attn_jax.runs.options import switch
+from attn_jax.runs.tree import part
 from configs import enja_soft
 
 

@@ -9,7 +9,7 @@ The folder has captions.tsv (--config.task.train=NAME for another name). With --
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 

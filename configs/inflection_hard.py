@@ -8,7 +8,7 @@ The sampled context does not enter the decoder state, so the steps are independe
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import inflection_soft
 
 

@@ -6,7 +6,7 @@ python launch.py --config=configs/inflection_monotonic.py --config.model.objecti
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import inflection_marginal
 
 

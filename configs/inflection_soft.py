@@ -3,14 +3,14 @@
 Without files the package generates a language; the ten languages of CoNLL-SIGMORPHON 2017 are downloaded:
 
     python launch.py --config=configs/inflection_soft.py
-    python -m attn_jax.tasks.download sigmorphon2017 --data_dir=data/sigmorphon2017
+    python -m attn_jax.data.download sigmorphon2017 --data_dir=data/sigmorphon2017
     python launch.py --config=configs/inflection_soft.py --config.data_dir=data/sigmorphon2017 \\
         --config.task.language=german
 """
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 

@@ -1,15 +1,15 @@
 """Morphological inflection with a Transformer (Wu, Cotterell & Hulden 2021, arXiv 2005.10213).
 
 python launch.py --config=configs/inflection_transformer.py
-python -m attn_jax.tasks.download sigmorphon2017 --data_dir=data/sigmorphon2017
+python -m attn_jax.data.download sigmorphon2017 --data_dir=data/sigmorphon2017
 python launch.py --config=configs/inflection_transformer.py --config.data_dir=data/sigmorphon2017 \\
     --config.task.language=german
 """
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.options import switch
-from attn_jax.cli.tree import part
+from attn_jax.runs.options import switch
+from attn_jax.runs.tree import part
 from configs import inflection_soft
 
 

@@ -10,7 +10,7 @@ python launch.py --config=configs/inflection_transformer_tags.py --config.data_d
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import inflection_transformer
 
 

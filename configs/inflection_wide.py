@@ -13,7 +13,7 @@ Wu & Cotterell 2019 (arXiv 1905.06319). 1.6 million parameters. Without files th
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import inflection_tags
 
 

@@ -8,13 +8,13 @@ Their cells do not show how the context reaches the output: here by tanh(W [cont
 sentences of similar length, and initial values are those of this package. The model has 17,281,856 parameters; the
 notes print 35,926,336, of another model than they show (docs/sources.md).
 
-    python -m attn_jax.tasks.download iwslt2017-ja-en --data_dir=data/iwslt2017
+    python -m attn_jax.data.download iwslt2017-ja-en --data_dir=data/iwslt2017
     python launch.py --config=configs/iwslt2017_soft.py --config.data_dir=data/iwslt2017
 """
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 

@@ -1,6 +1,6 @@
 """Japanese to English with soft attention: enja_soft in the other direction.
 
-python -m attn_jax.tasks.download enja --data_dir=data/enja
+python -m attn_jax.data.download enja --data_dir=data/enja
 python launch.py --config=configs/jaen_soft.py --config.data_dir=data/enja
 
 35.8 BLEU greedy, 39.8 with beam 5 on dev (tokens of the corpus), one seed; 30 to 50 minutes on two cores
@@ -9,7 +9,7 @@ python launch.py --config=configs/jaen_soft.py --config.data_dir=data/enja
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import enja_soft
 
 

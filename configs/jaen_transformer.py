@@ -1,12 +1,12 @@
 """Japanese to English with a Transformer: enja_transformer in the other direction.
 
-python -m attn_jax.tasks.download enja --data_dir=data/enja
+python -m attn_jax.data.download enja --data_dir=data/enja
 python launch.py --config=configs/jaen_transformer.py --config.data_dir=data/enja
 """
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import enja_transformer
 
 

@@ -10,7 +10,7 @@ widths were chosen (experiments/kernels.py).
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 

@@ -3,13 +3,13 @@
 Without files the package generates four languages; the languages of CoNLL-SIGMORPHON 2017 are downloaded:
 
     python launch.py --config=configs/language_id_conv.py
-    python -m attn_jax.tasks.download sigmorphon2017 --data_dir=data/sigmorphon2017
+    python -m attn_jax.data.download sigmorphon2017 --data_dir=data/sigmorphon2017
     python launch.py --config=configs/language_id_conv.py --config.data_dir=data/sigmorphon2017
 """
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.options import change
+from attn_jax.runs.options import change
 from configs import language_id_selfattentive
 
 

@@ -9,8 +9,8 @@ python launch.py --config=configs/language_id_norm.py --config.data_dir=data/sig
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.options import change
-from attn_jax.cli.tree import part
+from attn_jax.runs.options import change
+from attn_jax.runs.tree import part
 from configs import language_id_conv
 
 

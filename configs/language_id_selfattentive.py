@@ -3,14 +3,14 @@
 Without files the package generates four languages; the languages of CoNLL-SIGMORPHON 2017 are downloaded:
 
     python launch.py --config=configs/language_id_selfattentive.py
-    python -m attn_jax.tasks.download sigmorphon2017 --data_dir=data/sigmorphon2017
+    python -m attn_jax.data.download sigmorphon2017 --data_dir=data/sigmorphon2017
     python launch.py --config=configs/language_id_selfattentive.py --config.data_dir=data/sigmorphon2017
 """
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.options import change
-from attn_jax.cli.tree import part
+from attn_jax.runs.options import change
+from attn_jax.runs.tree import part
 from configs import base
 
 

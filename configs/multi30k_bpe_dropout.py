@@ -3,7 +3,7 @@
 Stopped after 40 epochs it is worse than multi30k_transformer after 35 (docs/results.md); 70 were not measured.
 As multi30k_transformer, with a tenth of the merges left out, and twice as long: there the loss was still falling.
 
-python -m attn_jax.tasks.download multi30k --data_dir=data/multi30k
+python -m attn_jax.data.download multi30k --data_dir=data/multi30k
 python launch.py --config=configs/multi30k_bpe_dropout.py --config.data_dir=data/multi30k
 """
 

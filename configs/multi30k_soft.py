@@ -1,12 +1,12 @@
 """English to German image captions with soft attention (Multi30k, 29,000 sentences).
 
-python -m attn_jax.tasks.download multi30k --data_dir=data/multi30k
+python -m attn_jax.data.download multi30k --data_dir=data/multi30k
 python launch.py --config=configs/multi30k_soft.py --config.data_dir=data/multi30k
 """
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 

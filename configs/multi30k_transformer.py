@@ -4,14 +4,14 @@ Four layers of width 128 with four heads, the size for which Wu 2021 (arXiv 2105
 alone. Mean of the last ten checkpoints, beam 5: 39.7 on val, 39.1 on test_2016_flickr; two hours on one CPU core,
 one seed (docs/results.md; raw numbers not kept).
 
-python -m attn_jax.tasks.download multi30k --data_dir=data/multi30k
+python -m attn_jax.data.download multi30k --data_dir=data/multi30k
 python launch.py --config=configs/multi30k_transformer.py --config.data_dir=data/multi30k
 """
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.options import switch
-from attn_jax.cli.tree import part
+from attn_jax.runs.options import switch
+from attn_jax.runs.tree import part
 from configs import multi30k_soft
 
 

@@ -8,7 +8,7 @@ score of Bahdanau, Cho & Bengio 2015 (arXiv 1409.0473) in the decoder of Luong 2
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 

@@ -5,8 +5,8 @@ python launch.py --config=configs/quickstart_transformer.py
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.options import switch
-from attn_jax.cli.tree import part
+from attn_jax.runs.options import switch
+from attn_jax.runs.tree import part
 from configs import quickstart
 
 

@@ -11,7 +11,7 @@ log-likelihood, and the baseline the mean cost of the other paths at the image: 
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 

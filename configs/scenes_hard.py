@@ -9,7 +9,7 @@ word need the loss of that word alone. With --config.model.objective=trajectory
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import scenes_soft
 
 

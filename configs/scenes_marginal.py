@@ -5,7 +5,7 @@ python launch.py --config=configs/scenes_marginal.py
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import scenes_soft
 
 

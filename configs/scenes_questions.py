@@ -8,7 +8,7 @@ prints how many answers are right that see the question alone.
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 

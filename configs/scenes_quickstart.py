@@ -8,7 +8,7 @@ step, then attention. The pictures in DIR/attention have a panel for each word, 
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 

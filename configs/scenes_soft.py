@@ -8,7 +8,7 @@ Attend, then step, as in the paper: the query is the state before the word that 
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import base
 
 

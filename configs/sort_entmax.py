@@ -5,7 +5,7 @@ python launch.py --config=configs/sort_entmax.py
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.tree import part
+from attn_jax.runs.tree import part
 from configs import sort_softmax
 
 

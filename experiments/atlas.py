@@ -4,7 +4,7 @@
     python experiments/atlas.py --each
     python experiments/atlas.py --render
 
-The mechanisms are the entries of the package's tables (SCORES, NORMALIZERS, FITS, WRITTEN) and what may be put around
+The mechanisms are the entries of the package's tables (SCORES, NORMALIZERS, FITS, RECURRENT) and what may be put around
 them; a key of a config of a Transformer chooses each, and a new entry appears by itself. Its equation is the first
 sentence of its docstring. The rest is counted or tried out with random parameters and one head of 32 columns, not
 claimed:
@@ -41,15 +41,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.attention import NORMALIZERS, SCORES, selective  # noqa: E402
+from attn_jax.attention.recurrent.heads import RECURRENT  # noqa: E402
 from attn_jax.attention.signed import FITS, Subtract  # noqa: E402
-from attn_jax.attention.written.heads import WRITTEN  # noqa: E402
-from attn_jax.cli.tree import resolve_tree  # noqa: E402
+from attn_jax.data.files import load_json, save_json  # noqa: E402
 from attn_jax.errors import check_known, one_line  # noqa: E402
 from attn_jax.layers.transformer import TransformerStack  # noqa: E402
 from attn_jax.models.transformer.options import LanguageModelOptions  # noqa: E402
 from attn_jax.parts import fields_of, read  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
-from attn_jax.tasks.files import load_json, save_json  # noqa: E402
+from attn_jax.runs.tree import resolve_tree  # noqa: E402
 from attn_jax.types import Array, Float, Int, Params  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -107,7 +107,7 @@ def mechanisms() -> dict[str, Mechanism]:
     found["blocks"] = Mechanism(blocks, "the same with 2 blocks of 3 neighbouring keys")
     again = "query <- normalize(score(query, keys)) keys, three times"
     found["hopfield"] = Mechanism(around("hopfield", iterations=3), again)
-    for name, kind in WRITTEN.items():
+    for name, kind in RECURRENT.items():
         found[f"memory_{name}"] = Mechanism({"attention": name}, kind.equation)
     return found
 

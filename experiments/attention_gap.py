@@ -20,14 +20,14 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.build import build_task  # noqa: E402
-from attn_jax.cli.options import change, resolve  # noqa: E402
-from attn_jax.cli.snapshot import own_split, restore  # noqa: E402
-from attn_jax.cli.workdir import load_config  # noqa: E402
+from attn_jax.data.data_files import load_vocabularies  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.metrics import corpus_bleu  # noqa: E402
 from attn_jax.paths import expanded, user_path  # noqa: E402
-from attn_jax.tasks.data_files import load_vocabularies  # noqa: E402
+from attn_jax.runs.build import build_task  # noqa: E402
+from attn_jax.runs.options import change, resolve  # noqa: E402
+from attn_jax.runs.snapshot import own_split, restore  # noqa: E402
+from attn_jax.runs.workdir import load_config  # noqa: E402
 from experiments import raw  # noqa: E402
 
 

@@ -25,16 +25,16 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.build import build_task  # noqa: E402
-from attn_jax.cli.options import resolve  # noqa: E402
-from attn_jax.cli.snapshot import restore  # noqa: E402
-from attn_jax.cli.sweep import Job, named, run_jobs  # noqa: E402
-from attn_jax.cli.workdir import load_config  # noqa: E402
+from attn_jax.data.files import load_json  # noqa: E402
 from attn_jax.errors import UserError, lookup, one_line  # noqa: E402
 from attn_jax.paths import expanded  # noqa: E402
+from attn_jax.runs.build import build_task  # noqa: E402
+from attn_jax.runs.options import resolve  # noqa: E402
+from attn_jax.runs.snapshot import restore  # noqa: E402
+from attn_jax.runs.workdir import load_config  # noqa: E402
+from attn_jax.sweeps.sweep import Job, named, run_jobs  # noqa: E402
 from attn_jax.tasks import Task  # noqa: E402
-from attn_jax.tasks.babi.worlds import generate  # noqa: E402
-from attn_jax.tasks.files import load_json  # noqa: E402
+from attn_jax.tasks.stories.worlds import generate  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"

@@ -28,10 +28,10 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.options import change, resolve  # noqa: E402
+from attn_jax.data.sizes import TextSizes  # noqa: E402
+from attn_jax.data.vocabulary import PERIOD_ID  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.tasks.sizes import TextSizes  # noqa: E402
-from attn_jax.tasks.vocabulary import PERIOD_ID  # noqa: E402
+from attn_jax.runs.options import change, resolve  # noqa: E402
 from attn_jax.training.loop import TrainState, make_train_step  # noqa: E402
 from configs import babi_memn2n, quickstart, quickstart_transformer  # noqa: E402
 from experiments import raw  # noqa: E402

@@ -25,9 +25,9 @@ import jax.numpy as jnp
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.options import change, resolve  # noqa: E402
+from attn_jax.data.sizes import TextSizes  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.tasks.sizes import TextSizes  # noqa: E402
+from attn_jax.runs.options import change, resolve  # noqa: E402
 from attn_jax.types import Picture  # noqa: E402
 from configs import scenes_glimpses, scenes_soft  # noqa: E402
 from experiments import raw  # noqa: E402

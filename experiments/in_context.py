@@ -4,17 +4,16 @@
     python experiments/in_context.py --small
     python experiments/in_context.py --render
 
-Linear regression in context (attn_jax/tasks/in_context.py), whose Bayes error is known exactly: pairs (x, y), then a
-query x, whose y is to be predicted. The same causal stack of two layers of width 32 with four heads, without positions,
-reads softmax attention over all keys, linear attention, the delta rule, MesaNet, or a local line; the mean context is
+Linear regression in context (the task in_context), whose Bayes error is known exactly: pairs (x, y), then a query x,
+whose y is to be predicted. The same causal stack of two layers of width 32 with four heads, without positions, reads
+softmax attention over all keys, linear attention, the delta rule, MesaNet, or a local line; the mean context is
 Nadaraya-Watson regression, a local line is local linear regression (Zuo 2025, arXiv 2510.01450), MesaNet ridge
 regression (von Oswald 2025, arXiv 2506.05233). Five seeds train in one vmapped program, all mechanisms on the same
 batches. What is reported is the excess error, the mean of (prediction - posterior mean)^2: the expected squared error
 is this much above the Bayes error. The first command trains, measures and writes experiments/results/in_context.json
 and .md; the second does so with two columns and at most 8 pairs, a few minutes for a mechanism on one core; the third
-writes the Markdown and the section of docs/written_memory.md again from the JSON file. Mechanisms that --runs has a
-file of, of the same settings, are not trained again.
-"""
+writes the Markdown and the section of docs/recurrent_memory.md again from the JSON file. Mechanisms that --runs has a
+file of, of the same settings, are not trained again."""
 
 import argparse
 import pathlib
@@ -31,21 +30,21 @@ import optax
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.tree import resolve_tree  # noqa: E402
+from attn_jax.data.files import load_json, save_json  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
 from attn_jax.layers.transformer import TransformerStack  # noqa: E402
 from attn_jax.models.transformer.options import LanguageModelOptions  # noqa: E402
+from attn_jax.notices import notice  # noqa: E402
 from attn_jax.parts import read  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
-from attn_jax.tasks.files import load_json, save_json  # noqa: E402
-from attn_jax.tasks.in_context import InContextOptions, Regressions  # noqa: E402
-from attn_jax.training.progress import notice  # noqa: E402
+from attn_jax.runs.tree import resolve_tree  # noqa: E402
+from attn_jax.tasks.synthetic.in_context import InContextOptions, Regressions  # noqa: E402
 from attn_jax.types import Array, Bool, Float, Params  # noqa: E402
 from experiments import raw  # noqa: E402
 
 RESULT = ROOT / "experiments" / "results" / "in_context.json"
-PAGE = ROOT / "docs" / "written_memory.md"
+PAGE = ROOT / "docs" / "recurrent_memory.md"
 BEGIN, END = "<!-- in_context: begin -->", "<!-- in_context: end -->"
 MECHANISMS: dict[str, dict[str, Any]] = {  # changes of the options of a language model
     "softmax": {},

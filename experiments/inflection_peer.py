@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.data.files import text_checksum  # noqa: E402
+from attn_jax.data.token_index import checksum_of  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
-from attn_jax.tasks.files import text_checksum  # noqa: E402
-from attn_jax.tasks.token_index import checksum_of  # noqa: E402
 from experiments import peers, raw  # noqa: E402
 
 READINGS = {"soft": ["--arch", "soft"], "monotonic, first order": ["--arch", "hmmfull", "--mono"]}

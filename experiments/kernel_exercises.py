@@ -42,10 +42,10 @@ from attn_jax.attention.normalizers.base import softmax  # noqa: E402
 from attn_jax.attention.scores import Dot  # noqa: E402
 from attn_jax.attention.scores.kernels import Gaussian  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.evaluation import point_plots  # noqa: E402
+from attn_jax.figures import point_plots  # noqa: E402
 from attn_jax.models.kernel_regression.model import KernelRegression, Projection  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
-from attn_jax.tasks.curves import true_curve  # noqa: E402
+from attn_jax.tasks.points.curves import true_curve  # noqa: E402
 from experiments import raw  # noqa: E402
 from experiments.kernels import draws, model, rates, slope  # noqa: E402
 

@@ -32,12 +32,12 @@ from attn_jax.attention.build import build_attention  # noqa: E402
 from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
 from attn_jax.attention.scores.kernels import KERNELS  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.evaluation import point_plots  # noqa: E402
 from attn_jax.evaluation.statistics import compare, holm  # noqa: E402
+from attn_jax.figures import point_plots  # noqa: E402
 from attn_jax.models.kernel_regression.criteria import CRITERIA  # noqa: E402
 from attn_jax.models.kernel_regression.model import KernelRegression  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
-from attn_jax.tasks.curves import curve, grid  # noqa: E402
+from attn_jax.tasks.points.curves import curve, grid  # noqa: E402
 from experiments import raw  # noqa: E402
 
 NUM_POINTS = 40

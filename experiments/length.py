@@ -7,8 +7,8 @@
     python experiments/length.py --out=experiments/results/length_small.json    # of the smaller runs
     python experiments/length.py --render
 
-Sort and reverse (attn_jax/tasks/sequences.py), trained up to length L = 16, tested at L, 2 L, 4 L and 8 L, with
-softmax, 1.5-entmax and adaptive-scalable entmax in the same decoder-only Transformer, three seeds in one vmapped
+Sort and reverse (the task sequences), trained up to length L = 16, tested at L, 2 L, 4 L and 8 L,
+with softmax, 1.5-entmax and adaptive-scalable entmax in the same decoder-only Transformer, three seeds in one vmapped
 program; half of its heads have a bias by distance (nape). Sorting also without positions: softmax, stick-breaking
 attention (Tan 2024, arXiv 2410.17980) and forgetting attention (Lin 2025, arXiv 2503.02130), whose bias is learned from
 the data. The first command trains, the second with half the width and a quarter of the steps, for two cores; the third
@@ -30,12 +30,12 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.options import resolve  # noqa: E402
-from attn_jax.cli.snapshot import restore  # noqa: E402
-from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import lookup, one_line  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
-from attn_jax.tasks.sequences import make_pairs  # noqa: E402
+from attn_jax.runs.options import resolve  # noqa: E402
+from attn_jax.runs.snapshot import restore  # noqa: E402
+from attn_jax.runs.workdir import load_config  # noqa: E402
+from attn_jax.tasks.synthetic.sequences import make_pairs  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"

@@ -28,13 +28,13 @@ from scipy import stats
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.sentences import read_sentences  # noqa: E402
-from attn_jax.cli.sweep import jobs, run_jobs  # noqa: E402
+from attn_jax.data.files import load_json  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.paired import over_sentences  # noqa: E402
 from attn_jax.evaluation.statistics import LEVEL, compare  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
-from attn_jax.tasks.files import load_json  # noqa: E402
+from attn_jax.runs.sentences import read_sentences  # noqa: E402
+from attn_jax.sweeps.sweep import jobs, run_jobs  # noqa: E402
 from experiments import raw  # noqa: E402
 
 REPETITIONS, GROUP, PER_RUN = 40, 8, 320

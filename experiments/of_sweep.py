@@ -8,13 +8,14 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from attn_jax.cli.overrides import load_config_file, override
-from attn_jax.cli.sweep import RESULTS, Job, jobs, overrides_of
-from attn_jax.cli.workdir import check_result
+from attn_jax.data.files import load_json
 from attn_jax.errors import UserError
 from attn_jax.evaluation.tables import differences_table, results_table
 from attn_jax.paths import user_path
-from attn_jax.tasks.files import load_json
+from attn_jax.runs.config_files import load_config_file
+from attn_jax.runs.overrides import override
+from attn_jax.runs.workdir import check_result
+from attn_jax.sweeps.sweep import RESULTS, Job, jobs, overrides_of
 from experiments import raw
 
 KEPT = ("seeds", "steps", "metrics", "train_seconds", "commit")  # of result.json

@@ -27,12 +27,12 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.sweep import Job, jobs, run_jobs  # noqa: E402
-from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
-from attn_jax.tasks.zipf import ZipfSource  # noqa: E402
+from attn_jax.runs.workdir import load_config  # noqa: E402
+from attn_jax.sweeps.sweep import Job, jobs, run_jobs  # noqa: E402
+from attn_jax.tasks.synthetic.zipf import ZipfSource  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"

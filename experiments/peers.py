@@ -10,10 +10,10 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from attn_jax.data.files import load_json, save_json
 from attn_jax.errors import UserError
 from attn_jax.evaluation.provenance import provenance
-from attn_jax.tasks.files import load_json, save_json
-from attn_jax.training.progress import notice
+from attn_jax.notices import notice
 from experiments import raw
 
 ORIGIN = ("command", "commit", "date")

@@ -19,10 +19,10 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.data.files import load_json  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.notices import notice  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
-from attn_jax.tasks.files import load_json  # noqa: E402
-from attn_jax.training.progress import notice  # noqa: E402
 from experiments import raw  # noqa: E402
 
 CONFIGS = ("quickstart", "scenes_quickstart", "babi_quickstart")

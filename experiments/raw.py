@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attn_jax.data.files import load_json, reason, save_json, short
 from attn_jax.errors import UserError
-from attn_jax.evaluation import plots
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.statistics import Interval
+from attn_jax.figures import plots
 from attn_jax.paths import user_path
-from attn_jax.tasks.files import load_json, reason, save_json, short
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments" / "results"

@@ -3,13 +3,13 @@
     python launch.py --sweep=experiments/recall.py
     python experiments/recall.py
 
-Associative recall (attn_jax/tasks/recall.py), 4 pairs in 64 tokens, in a decoder-only Transformer of two layers of
-width 64 with one head: softmax and sparsemax over all keys, Parallax, stick-breaking and forgetting attention without
-positions, linear attention, the delta rule and the gated delta rule, five seeds in one vmapped program, the same texts
-for all. A short convolution of width 4 precedes self-attention in every model, as in the published models of memories
-that are written; three mechanisms are trained without one, too. The first command trains, and the second measures the
-share of values that are the first choice of the model on new texts, and writes experiments/results/recall.json and .md.
-Published (Yang 2024, arXiv 2406.06484): the delta rule above linear attention.
+Associative recall (the task recall), 4 pairs in 64 tokens, in a decoder-only Transformer of two layers of width 64
+with one head: softmax and sparsemax over all keys, Parallax, stick-breaking and forgetting attention without
+positions, linear attention, the delta rule and the gated delta rule, five seeds in one vmapped program, the same
+texts for all. A short convolution of width 4 precedes self-attention in every model, as in the published models of
+such memories; three mechanisms are trained without one, too. The first command trains, and the second measures the
+share of values that are the first choice of the model on new texts, and writes experiments/results/recall.json and
+.md. Published (Yang 2024, arXiv 2406.06484): the delta rule above linear attention.
 
 The convolution, the learning rate and the size of the batches were chosen with softmax, linear attention and the delta
 rule by another seed (10) and the task's own validation and test texts; the texts of the second command are new ones.
@@ -43,15 +43,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.commands import restore  # noqa: E402
-from attn_jax.cli.options import resolve  # noqa: E402
-from attn_jax.cli.workdir import load_config  # noqa: E402
+from attn_jax.data.files import load_json  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.provenance import provenance  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
 from attn_jax.models.base import Model  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
-from attn_jax.tasks.files import load_json  # noqa: E402
-from attn_jax.tasks.recall import is_value, sample  # noqa: E402
+from attn_jax.runs.options import resolve  # noqa: E402
+from attn_jax.runs.workdir import load_config  # noqa: E402
+from attn_jax.tasks.synthetic.recall import is_value, sample  # noqa: E402
 from attn_jax.types import Params  # noqa: E402
 from configs.recall import get_config  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402

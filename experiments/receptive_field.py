@@ -31,8 +31,8 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.options import change, resolve  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
+from attn_jax.runs.options import change, resolve  # noqa: E402
 from configs import base  # noqa: E402
 from experiments import raw  # noqa: E402
 

@@ -17,10 +17,10 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.data.files import load_json  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
-from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
 SCORES = ("dot", "scaled_dot", "general", "additive", "concat", "gaussian")

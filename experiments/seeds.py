@@ -27,14 +27,14 @@ from absl import logging
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.options import resolve  # noqa: E402
-from attn_jax.cli.snapshot import restore  # noqa: E402
-from attn_jax.cli.workdir import load_config  # noqa: E402
+from attn_jax.data.files import load_json  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.tables import markdown  # noqa: E402
+from attn_jax.notices import notice  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
-from attn_jax.tasks.files import load_json  # noqa: E402
-from attn_jax.training.progress import notice  # noqa: E402
+from attn_jax.runs.options import resolve  # noqa: E402
+from attn_jax.runs.snapshot import restore  # noqa: E402
+from attn_jax.runs.workdir import load_config  # noqa: E402
 from attn_jax.types import Params  # noqa: E402
 from experiments import raw  # noqa: E402
 

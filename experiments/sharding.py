@@ -38,8 +38,8 @@ def measure(name: str, count: int) -> dict[str, int]:
     import jax
     import numpy as np
 
-    from attn_jax.cli.options import change, resolve
-    from attn_jax.tasks.sizes import TextSizes
+    from attn_jax.data.sizes import TextSizes
+    from attn_jax.runs.options import change, resolve
     from attn_jax.training.loop import TrainState, make_train_step
     from attn_jax.training.parallel import PARALLEL
     from configs import quickstart_transformer

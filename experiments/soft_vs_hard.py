@@ -21,14 +21,14 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.build import build_task  # noqa: E402
-from attn_jax.cli.options import change, resolve  # noqa: E402
-from attn_jax.cli.overrides import load_file  # noqa: E402
+from attn_jax.data.batching import Batches, encode_pairs  # noqa: E402
+from attn_jax.data.files import load_json  # noqa: E402
+from attn_jax.data.sizes import TextSizes  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.paths import expanded, user_path  # noqa: E402
-from attn_jax.tasks.batching import Batches, encode_pairs  # noqa: E402
-from attn_jax.tasks.files import load_json  # noqa: E402
-from attn_jax.tasks.sizes import TextSizes  # noqa: E402
+from attn_jax.runs.build import build_task  # noqa: E402
+from attn_jax.runs.config_files import load_file  # noqa: E402
+from attn_jax.runs.options import change, resolve  # noqa: E402
 from attn_jax.training.loop import TrainState, make_train_step  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.workdir import load_config  # noqa: E402
+from attn_jax.data.files import load_json  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.evaluation.tables import differences_table  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
-from attn_jax.tasks.files import load_json  # noqa: E402
+from attn_jax.runs.workdir import load_config  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
 CONFIGS = (

@@ -27,12 +27,12 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.build import build_task  # noqa: E402
-from attn_jax.cli.options import change, resolve  # noqa: E402
+from attn_jax.data.files import text_checksum  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.paths import expanded, user_path  # noqa: E402
+from attn_jax.runs.build import build_task  # noqa: E402
+from attn_jax.runs.options import change, resolve  # noqa: E402
 from attn_jax.tasks import Pairs  # noqa: E402
-from attn_jax.tasks.files import text_checksum  # noqa: E402
 from configs import enja_soft  # noqa: E402
 from experiments import peers, raw  # noqa: E402
 

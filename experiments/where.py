@@ -31,16 +31,16 @@ from ml_collections import ConfigDict
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.build import build_setup, build_task  # noqa: E402
-from attn_jax.cli.options import change, resolve  # noqa: E402
-from attn_jax.cli.snapshot import kept_of, own_split, restore  # noqa: E402
-from attn_jax.cli.sweep import Job, named, run_jobs  # noqa: E402
-from attn_jax.cli.workdir import load_config  # noqa: E402
+from attn_jax.data.files import load_json  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
-from attn_jax.evaluation.overlays import shaded  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
+from attn_jax.figures.overlays import shaded  # noqa: E402
 from attn_jax.paths import expanded, user_path  # noqa: E402
-from attn_jax.tasks.files import load_json  # noqa: E402
+from attn_jax.runs.build import build_setup, build_task  # noqa: E402
+from attn_jax.runs.options import change, resolve  # noqa: E402
+from attn_jax.runs.snapshot import kept_of, own_split, restore  # noqa: E402
+from attn_jax.runs.workdir import load_config  # noqa: E402
+from attn_jax.sweeps.sweep import Job, named, run_jobs  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 from experiments.soft_vs_hard import EXACT, hard  # noqa: E402
 

@@ -17,17 +17,17 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.build import build_setup  # noqa: E402
-from attn_jax.cli.options import resolve  # noqa: E402
-from attn_jax.cli.snapshot import restore  # noqa: E402
-from attn_jax.cli.sweep import named  # noqa: E402
-from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
 from attn_jax.paths import expanded, user_path  # noqa: E402
-from attn_jax.tasks.pictures import gallery_of  # noqa: E402
-from attn_jax.tasks.scenes.scene import World  # noqa: E402
-from attn_jax.tasks.scenes.task import scenes  # noqa: E402
+from attn_jax.runs.build import build_setup  # noqa: E402
+from attn_jax.runs.options import resolve  # noqa: E402
+from attn_jax.runs.snapshot import restore  # noqa: E402
+from attn_jax.runs.workdir import load_config  # noqa: E402
+from attn_jax.sweeps.sweep import named  # noqa: E402
+from attn_jax.tasks.images.pictures import gallery_of  # noqa: E402
+from attn_jax.tasks.images.scene import World  # noqa: E402
+from attn_jax.tasks.images.scenes import scenes  # noqa: E402
 from experiments import of_sweep, raw, where  # noqa: E402
 
 NAME = "where_beyond"

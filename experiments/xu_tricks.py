@@ -21,9 +21,9 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.sweep import named, run_jobs  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.paths import expanded, user_path  # noqa: E402
+from attn_jax.sweeps.sweep import named, run_jobs  # noqa: E402
 from experiments import of_sweep, raw, where  # noqa: E402
 
 RUNS = "runs/xu_tricks"

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from attn_jax.tasks.files import load_checked, save_json
-from attn_jax.tasks.regression import regression
+from attn_jax.data.files import load_checked, save_json
+from attn_jax.tasks.points.regression import regression
 
 
 def points(**changes):

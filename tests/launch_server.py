@@ -107,7 +107,7 @@ def become(request: dict) -> None:
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
     import attn_jax.cli.commands
-    import attn_jax.cli.sweep  # noqa: F401
+    import attn_jax.sweeps.sweep  # noqa: F401
     from attn_jax.cli import main
 
     serve()

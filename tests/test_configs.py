@@ -10,9 +10,9 @@ from ml_collections import ConfigDict
 from PIL import Image
 from tiny_run import fitted, train, write_pairs
 
-from attn_jax.cli.options import change, resolve, schema_of
-from attn_jax.cli.overrides import load_config_file
-from attn_jax.cli.tree import keys
+from attn_jax.runs.config_files import load_config_file
+from attn_jax.runs.options import change, resolve, schema_of
+from attn_jax.runs.tree import keys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CONFIGS = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem != "base")
@@ -100,7 +100,7 @@ def test_a_config_has_just_its_keys_and_says_how_to_run_it(name):
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     assert f"python launch.py --config=configs/{name}.py" in docstring
     if config.task.name == "parallel_text":
-        assert "python -m attn_jax.tasks.download " in docstring and f"--config.data_dir={'data/'}" in docstring
+        assert "python -m attn_jax.data.download " in docstring and f"--config.data_dir={'data/'}" in docstring
 
 
 @pytest.mark.slow

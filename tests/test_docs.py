@@ -13,12 +13,13 @@ import pytest
 
 from attn_jax.attention import NORMALIZERS
 from attn_jax.attention.scores import products
-from attn_jax.cli.options import RunOptions, resolve
-from attn_jax.cli.overrides import load_config_file, override
 from attn_jax.cli.reference import parts_of, reference
-from attn_jax.cli.tree import flatten
 from attn_jax.errors import UserError
 from attn_jax.parts import NAME, PARTS, PATTERN, Choice, Option, Repeat, fields_of
+from attn_jax.runs.config_files import load_config_file
+from attn_jax.runs.options import RunOptions, resolve
+from attn_jax.runs.overrides import override
+from attn_jax.runs.tree import flatten
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"

@@ -8,13 +8,18 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RANKS = [
-    {"types", "errors", "token_ids", "version", "paths"},
+    {"types", "errors", "token_ids", "version", "paths", "notices"},
     {"parts"},
     {"attention"},
-    {"layers", "outputs"},
+    {"layers", "outputs", "data"},
     {"tasks"},
     {"models"},
-    {"training", "evaluation"},
+    {"training"},
+    {"decoding", "figures"},
+    {"evaluation"},
+    {"inspection"},
+    {"runs"},
+    {"sweeps"},
     {"cli"},
     {"__init__"},  # the public names
 ]
@@ -63,10 +68,10 @@ def test_folders_of_one_rank_do_not_import_each_other_in_a_circle():
 
 
 @pytest.mark.slow
-def test_configs_are_trees_in_commands_alone():
+def test_configs_are_trees_in_runs_and_commands_alone():
     """Below them options are objects: nothing there reads or makes a ConfigDict."""
     reading = {path.parts[1] for path in FILES for name in imported_by(path) if name.startswith("ml_collections")}
-    assert reading == {"cli"}
+    assert reading == {"runs", "sweeps", "cli"}
 
 
 def test_options_need_errors_and_paths_alone():

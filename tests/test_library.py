@@ -23,15 +23,15 @@ from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.names import required_options
 from attn_jax.attention.scores import Boxcar
 from attn_jax.attention.scores.kernels import KERNELS
-from attn_jax.cli import runs
-from attn_jax.cli.build import build_setup
-from attn_jax.cli.options import change, resolve
-from attn_jax.cli.overrides import load_config_file
-from attn_jax.cli.workdir import plain, save_config
+from attn_jax.data.data_files import data_checksums, save_kept
+from attn_jax.data.facts import Kept
+from attn_jax.data.vocabulary import Characters
 from attn_jax.errors import UserError
-from attn_jax.tasks.data_files import data_checksums, save_kept
-from attn_jax.tasks.facts import Kept
-from attn_jax.tasks.vocabulary import Characters
+from attn_jax.runs import training
+from attn_jax.runs.build import build_setup
+from attn_jax.runs.config_files import load_config_file
+from attn_jax.runs.options import change, resolve
+from attn_jax.runs.workdir import plain, save_config
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BATCH, QUERIES, KEYS, WIDTH = 2, 3, 5, 4
@@ -370,7 +370,7 @@ def workdir(tmp_path_factory):
     model = build_setup(resolve(config), Kept(*vocabularies))
     example = jax.tree.map(jnp.asarray, model.example)
     params = fill(jax.eval_shape(lambda: model.model.init(jax.random.key(0), example)))
-    with runs.open_checkpoints(resolve(config), folder) as checkpoints:
+    with training.open_checkpoints(resolve(config), folder) as checkpoints:
         extra = {"finished": True, "data": data_checksums(folder)}
         state = {"params": params, "step": np.int32(3)}
         checkpoints.save(3, state, config=plain(config), extra=extra, metrics={"loss": 1.0})

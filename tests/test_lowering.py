@@ -11,10 +11,10 @@ from test_configs import CONFIGS, ROOT, shrunk
 
 from attn_jax.attention.fused import fused_attention
 from attn_jax.attention.masks import causal
-from attn_jax.cli.build import Setup, build_setup, build_task
-from attn_jax.cli.options import resolve
-from attn_jax.cli.overrides import load_config_file
 from attn_jax.models.families import FAMILIES
+from attn_jax.runs.build import Setup, build_setup, build_task
+from attn_jax.runs.config_files import load_config_file
+from attn_jax.runs.options import resolve
 from attn_jax.training.loop import TrainState, make_train_step
 
 PLATFORMS = ("cuda", "tpu")

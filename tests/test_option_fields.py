@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from attn_jax.cli.tree import flatten, resolve_tree
 from attn_jax.errors import UserError
 from attn_jax.parts import (
     Options,
@@ -22,6 +21,7 @@ from attn_jax.parts import (
     repeat,
     section,
 )
+from attn_jax.runs.tree import flatten, resolve_tree
 
 
 class Scale(nn.Module, kw_only=True):

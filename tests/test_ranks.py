@@ -9,11 +9,11 @@ from tiny_model import optimizer
 from tiny_seq2seq import build, sentences
 
 from attn_jax.attention.hard.baselines import BASELINES
-from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.options import resolve
 from attn_jax.layers.positions import POSITIONS
 from attn_jax.layers.rnn import CELLS
 from attn_jax.outputs import OUTPUTS
+from attn_jax.runs.build import build_setup, build_task
+from attn_jax.runs.options import resolve
 from attn_jax.training.loop import TrainState, make_train_step
 
 

@@ -10,7 +10,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "least"), [("faq", 8), ("how_to", 8), ("written_memory", 1)])
+@pytest.mark.parametrize(("name", "least"), [("faq", 8), ("how_to", 8), ("recurrent_memory", 1)])
 def test_the_blocks_of_a_page_run(name, least, tmp_path, monkeypatch):
     text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -17,12 +17,13 @@ from test_sources_page import COMMAND, ROOT, ROWS
 from tiny_run import fitted
 from tiny_stories import VOCAB, random_batch
 
-from attn_jax.cli.options import resolve
-from attn_jax.cli.overrides import load_config_file, override
+from attn_jax.data.sizes import PointSizes, TextSizes
 from attn_jax.models.memory_networks.base import find_sentences
 from attn_jax.models.seq2seq.decoder_base import StepOutputs
 from attn_jax.models.seq2seq.objectives import Readout
-from attn_jax.tasks.sizes import PointSizes, TextSizes
+from attn_jax.runs.config_files import load_config_file
+from attn_jax.runs.options import resolve
+from attn_jax.runs.overrides import override
 
 SIZES_OF_PLACES = ("readout_size", "summary.readout_size", "feed_forward_size")
 TINY = dict(hidden_size=6, embedding_size=6, readout_size=6, dropout=0.0) | {"attention.score.features": 5}

@@ -12,10 +12,11 @@ import pytest
 from arrays import fill
 
 from attn_jax.cli.modes import MODES
-from attn_jax.cli.options import change, resolve
-from attn_jax.cli.overrides import load_config_file, overridden_keys, override
-from attn_jax.tasks.sizes import TextSizes
-from attn_jax.tasks.sources import DATASETS
+from attn_jax.data.sizes import TextSizes
+from attn_jax.data.sources import DATASETS
+from attn_jax.runs.config_files import load_config_file
+from attn_jax.runs.options import change, resolve
+from attn_jax.runs.overrides import overridden_keys, override
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "sources.md"

@@ -18,6 +18,7 @@ def installed(tmp_path_factory):
     source = folder / "source"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(source)], check=True)
     for name in ("attn_jax", "configs", "pyproject.toml", "setup.py", "README.md", "requirements.txt"):
+        subprocess.run(["rm", "-r", str(source / name)], check=True)
         subprocess.run(["cp", "-r", str(ROOT / name), str(source)], check=True)  # as it is, committed or not
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder)]
     subprocess.run([*command, str(source)], check=True)
@@ -51,7 +52,7 @@ def test_it_has_the_package_and_its_configs_alone(installed):
 
 @pytest.mark.slow
 def test_a_report_finds_its_template_scripts_and_style(installed):
-    code = "from attn_jax.evaluation.report.page import render; print(render({'kind': 'run', 'title': 'here'}))"
+    code = "from attn_jax.inspection.report.page import render; print(render({'kind': 'run', 'title': 'here'}))"
     done = run(installed, code)
     assert done.returncode == 0, done.stderr
     assert '{"kind":"run","title":"here"}' in done.stdout

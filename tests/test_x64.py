@@ -12,8 +12,8 @@ from tiny_model import optimizer
 from tiny_run import tiny_config, train
 
 import attn_jax
-from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.options import resolve
+from attn_jax.runs.build import build_setup, build_task
+from attn_jax.runs.options import resolve
 from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.training.options import OPTIMIZERS, SCHEDULES
 from attn_jax.training.pytrees import flatten

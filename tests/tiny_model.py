@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.cli.options import change, resolve
 from attn_jax.models.metrics import Mean
+from attn_jax.runs.options import change, resolve
 from attn_jax.training.loop import TrainState
 
 VOCAB, WIDTH = 11, 4

@@ -5,9 +5,9 @@ import pathlib
 
 import numpy as np
 
-from attn_jax.cli import runs
-from attn_jax.cli.options import change, resolve
-from attn_jax.cli.tree import keys
+from attn_jax.runs import training
+from attn_jax.runs.options import change, resolve
+from attn_jax.runs.tree import keys
 from configs import quickstart
 
 # 200 pairs, eight of them longer than the bucket: three steps an epoch.
@@ -96,8 +96,8 @@ def timeless(workdir: pathlib.Path) -> list[dict]:
 
 def train(config, workdir: pathlib.Path):
     """(run, fitted), to the end or wherever it stops."""
-    run = runs.open_run(resolve(config), workdir)
+    run = training.open_run(resolve(config), workdir)
     try:
-        return run, runs.train(run)
+        return run, training.train(run)
     finally:
         run.checkpoints.close()

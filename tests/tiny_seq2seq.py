@@ -5,8 +5,8 @@ import numpy as np
 from arrays import fill
 from tiny_run import fitted
 
-from attn_jax.cli.options import resolve
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.data.sizes import TextSizes
+from attn_jax.runs.options import resolve
 from configs.base import get_config
 
 PAD, BOS, EOS, SOURCE_VOCAB, TARGET_VOCAB = 0, 2, 3, 13, 11

@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.tasks.batching import encode_pairs
+from attn_jax.data.batching import encode_pairs
+from attn_jax.data.vocabulary import StoryWords
 from attn_jax.tasks.task import Pairs
-from attn_jax.tasks.vocabulary import StoryWords
 from attn_jax.token_ids import EOS, PAD
 
 WORDS = ("mary", "john", "bathroom", "kitchen", "garden", "moved", "went", "to", "the", "where", "is", "office")

@@ -11,18 +11,18 @@ import pathlib
 from collections.abc import Sequence
 from functools import partial
 
-from attn_jax.cli.inputs import decoded
+from attn_jax.data.files import is_finite, load_json, reason
+from attn_jax.data.pairs import Pairs
+from attn_jax.data.vocabulary import Vocabulary
 from attn_jax.errors import UserError
-from attn_jax.evaluation.analysis import Alignment, read_talp
-from attn_jax.evaluation.attention_measures import NUMBERED_ROWS, Gold, Links, Row, measure_attention
 from attn_jax.evaluation.base import Predictor, Split
 from attn_jax.evaluation.collect import Collector
 from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.tables import markdown
-from attn_jax.tasks.files import is_finite, load_json, reason
+from attn_jax.inspection.analysis import Alignment, read_talp
+from attn_jax.inspection.attention_measures import NUMBERED_ROWS, Gold, Links, Row, measure_attention
+from attn_jax.runs.inputs import decoded
 from attn_jax.tasks.options import TaskOptions
-from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.vocabulary import Vocabulary
 from attn_jax.types import Params
 
 AXES = ("layer", "head", *NUMBERED_ROWS.values())

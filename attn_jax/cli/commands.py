@@ -11,33 +11,33 @@ from collections.abc import Sequence
 
 import jax
 
-from attn_jax.cli import build, runs, sentences
 from attn_jax.cli.analyze import MEASURES, analysis_of, analysis_table, measures_of
-from attn_jax.cli.checks import check, check_metrics, check_weights
 from attn_jax.cli.compare import compare_runs, comparison_lines
-from attn_jax.cli.export import export_model, left_behind, source_length_of
-from attn_jax.cli.inputs import Files, lines_of
-from attn_jax.cli.lines import header, label, program, say, say_examples, table
 from attn_jax.cli.modes import MODES
-from attn_jax.cli.options import RunOptions, schema_of
-from attn_jax.cli.overrides import overridden_keys
 from attn_jax.cli.report import write_report
-from attn_jax.cli.results import read_finished
-from attn_jax.cli.run_state import Run
-from attn_jax.cli.snapshot import Snapshot, check_other_run, ensembled, kept_of, measure, own_split, restore, split_of
-from attn_jax.cli.tree import flatten
-from attn_jax.cli.workdir import load_config, measured_otherwise
+from attn_jax.data.files import check_links, load_json, save_json, short
 from attn_jax.errors import Interrupted, UserError, printable
-from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Split
 from attn_jax.evaluation.files import float32_text
 from attn_jax.evaluation.paired import MEASURED
 from attn_jax.evaluation.provenance import provenance
+from attn_jax.figures import plots
+from attn_jax.notices import notice
+from attn_jax.runs import build, sentences, training
+from attn_jax.runs.checks import check, check_metrics, check_weights
+from attn_jax.runs.export import export_model, left_behind, source_length_of
+from attn_jax.runs.inputs import Files, lines_of
+from attn_jax.runs.lines import header, label, program, say, say_examples, table
+from attn_jax.runs.options import RunOptions, schema_of
+from attn_jax.runs.overrides import overridden_keys
+from attn_jax.runs.results import read_finished
+from attn_jax.runs.run import Run
+from attn_jax.runs.snapshot import Snapshot, check_other_run, ensembled, kept_of, measure, own_split, restore, split_of
+from attn_jax.runs.tree import flatten
+from attn_jax.runs.workdir import load_config, measured_otherwise
 from attn_jax.tasks import Pairs
-from attn_jax.tasks.files import check_links, load_json, save_json, short
 from attn_jax.token_ids import EOS, UNK
 from attn_jax.training.loop import Reason
-from attn_jax.training.progress import notice
 from attn_jax.types import Params
 
 ECHOED = re.compile(r"[^-\\][^\\]*")  # texts that every echo prints as they are
@@ -50,7 +50,7 @@ def train(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
         Interrupted: a signal arrived, and the training was saved.
     """
     path = workdir / "result.json"
-    if (steps := runs.finished_before(options, workdir)) is not None:
+    if (steps := training.finished_before(options, workdir)) is not None:
         result = read_finished(path)
         say(header(options, workdir, files.overrides))
         say(f"{'finished':<14}{steps} steps are done already; the result is in {path}")
@@ -60,7 +60,7 @@ def train(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
             how = f"with {key} {short(before)}, not {short(now)}"
             say(f"{'measured':<14}{how}; measure with --mode=eval --workdir={workdir}")
         return
-    run = runs.open_run(options, workdir)
+    run = training.open_run(options, workdir)
     with run.checkpoints:
         check_members(options, run, workdir)
         say(header(options, workdir, files.overrides))
@@ -72,12 +72,12 @@ def train(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
             notice(f"{'attention':<14}{how}")
         for what, message in run.batches.messages:
             notice(f"{what:<14}{message}")
-        ended = runs.train(run)
+        ended = training.train(run)
         if ended.reason is Reason.INTERRUPTED:
             say(f"{'interrupted':<14}at step {ended.step}, saved; the same command goes on from there")
             raise Interrupted(ended.signal)
-        params, used = runs.final_params(options, run.checkpoints, run.setup)
-        index = runs.choose_seed(options, run.setup.evaluator, params, run.task)
+        params, used = training.final_params(options, run.checkpoints, run.setup)
+        index = training.choose_seed(options, run.setup.evaluator, params, run.task)
         snapshot = ensembled(Snapshot(options, run.setup, params, used, index), run.task.kept, workdir)
         name, split = own_split(run.task)
         result, of_each = measure(snapshot, split, name, files.overrides)
@@ -272,7 +272,7 @@ def report(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
 
 
 def export(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
-    """Writes the model to DIR/export for programs without this package; see attn_jax.cli.export."""
+    """Writes the model to DIR/export for programs without this package; see attn_jax.runs.export."""
     if not options.kind.reads_text:
         raise UserError("--mode=export is for models of text")
     if options.decode.ensemble.workdirs:

@@ -11,10 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from attn_jax.cli import results
-from attn_jax.cli.results import read_result
-from attn_jax.cli.sentences import EVAL_FILE, FILE, read_sentences
-from attn_jax.cli.tree import flatten
 from attn_jax.errors import UserError
 from attn_jax.evaluation.kinds import find_metric
 from attn_jax.evaluation.paired import (
@@ -30,6 +26,10 @@ from attn_jax.evaluation.paired import (
 )
 from attn_jax.evaluation.statistics import LEVEL, Comparison, almost_stochastic_order, holm, seeds_needed
 from attn_jax.evaluation.tables import difference_cell, markdown
+from attn_jax.runs import results
+from attn_jax.runs.results import read_result
+from attn_jax.runs.sentences import EVAL_FILE, FILE, read_sentences
+from attn_jax.runs.tree import flatten
 
 FILES = {"result": (results.FILE, FILE), "eval": (results.EVAL_FILE, EVAL_FILE)}
 UNITS = ("sentences", "images", "points")

@@ -9,16 +9,16 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from attn_jax.cli import commands
-from attn_jax.cli.checks import check
-from attn_jax.cli.failures import told_in_one_line
-from attn_jax.cli.inputs import Files
-from attn_jax.cli.lines import changes as described
-from attn_jax.cli.load import Loaded, load
-from attn_jax.cli.options import change, resolve
-from attn_jax.cli.overrides import load_config_file
-from attn_jax.cli.tree import Notes
+from attn_jax.notices import notice
 from attn_jax.paths import user_path
-from attn_jax.training.progress import notice
+from attn_jax.runs.checks import check
+from attn_jax.runs.config_files import load_config_file
+from attn_jax.runs.failures import told_in_one_line
+from attn_jax.runs.inputs import Files
+from attn_jax.runs.lines import changes as described
+from attn_jax.runs.load import Loaded, load
+from attn_jax.runs.options import change, resolve
+from attn_jax.runs.tree import Notes
 
 
 def get_config(name: str | os.PathLike, changes: Mapping[str, Any] | None = None) -> ConfigDict:

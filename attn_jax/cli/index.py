@@ -1,4 +1,4 @@
-"""Encodes two text files of any size into a folder for task.name=indexed_text; see attn_jax/tasks/token_index.py.
+"""Encodes two text files of any size into a folder for task.name=indexed_text; see attn_jax/data/token_index.py.
 
 python -m attn_jax.cli.index --source=train.en --target=train.ja --out=DIR [--vocabulary=sentencepiece ...]
 python -m attn_jax.cli.index --check=DIR [--source=train.en --target=train.ja]
@@ -7,14 +7,14 @@ python -m attn_jax.cli.index --check=DIR [--source=train.en --target=train.ja]
 import argparse
 import sys
 
-from attn_jax.cli.locks import locked
+from attn_jax.data.buckets import make_buckets
+from attn_jax.data.indexing import IndexOptions, write_index
+from attn_jax.data.token_index import read_index, verify, verify_texts
+from attn_jax.data.vocabulary import TEXT_VOCABULARIES
 from attn_jax.errors import UserError, one_line
+from attn_jax.notices import Progress
 from attn_jax.paths import user_path
-from attn_jax.tasks.buckets import make_buckets
-from attn_jax.tasks.indexing import IndexOptions, write_index
-from attn_jax.tasks.token_index import read_index, verify, verify_texts
-from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES
-from attn_jax.training.progress import Progress
+from attn_jax.runs.locks import locked
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -17,12 +17,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from absl import flags, logging
 from ml_collections import ConfigDict
 
-from attn_jax.cli.engines import ENGINES, make_engine
+from attn_jax.cli.command_line import parse
 from attn_jax.cli.modes import MODES, modes_with
 from attn_jax.cli.noise import silence
-from attn_jax.cli.overrides import parse
 from attn_jax.errors import Interrupted, Lost, UserError, printable
 from attn_jax.paths import expanded
+from attn_jax.sweeps.engines import ENGINES, make_engine
 
 
 class _PathParser(flags.ArgumentParser):
@@ -113,7 +113,7 @@ def _run_command(argv: list[str]) -> None:
 
 
 def _sweep(overrides: list[str]) -> None:
-    from attn_jax.cli.sweep import run_sweep
+    from attn_jax.sweeps.sweep import run_sweep
 
     engine = make_engine(ENGINE.value, ADDRESS.value, ENGINE_OPTIONS.value)
     try:
@@ -123,9 +123,10 @@ def _sweep(overrides: list[str]) -> None:
 
 
 def _report_of_a_sweep(folder: pathlib.Path) -> None:
-    from attn_jax.cli import commands, lines
-    from attn_jax.cli.failures import told_in_one_line
+    from attn_jax.cli import commands
     from attn_jax.cli.report import write_sweep_report
+    from attn_jax.runs import lines
+    from attn_jax.runs.failures import told_in_one_line
 
     with told_in_one_line():
         files = commands.Files(num_examples=NUM_EXAMPLES.value)
@@ -140,8 +141,8 @@ def _run_mode(config: ConfigDict, overrides: list[str], notes: str) -> None:
         raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
     workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)
     from attn_jax.cli import commands
-    from attn_jax.cli.failures import told_in_one_line
-    from attn_jax.cli.options import resolve
+    from attn_jax.runs.failures import told_in_one_line
+    from attn_jax.runs.options import resolve
 
     with told_in_one_line(NUM_PROCESSES.value):
         if NUM_PROCESSES.value > 1:

@@ -11,15 +11,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from attn_jax.cli.options import RunOptions, decode_options, eval_options, schema_of
-from attn_jax.evaluation.options import (
-    DecodeOptions,
-    EvalOptions,
-    LanguageEvalOptions,
-    PointDecodeOptions,
-    PointEvalOptions,
-)
+from attn_jax.decoding.options import DecodeOptions, PointDecodeOptions
+from attn_jax.evaluation.options import EvalOptions, LanguageEvalOptions, PointEvalOptions
 from attn_jax.parts import Choice, Field, Option, Repeat, Section, fields_of
+from attn_jax.runs.options import RunOptions, decode_options, eval_options, schema_of
 
 # Classes of the sections whose class follows from choices.
 FOLLOWING = {

@@ -8,22 +8,22 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from attn_jax.cli.analyze import MEASURES, analysis_rows, measures_of, read_analysis
-from attn_jax.cli.options import RunOptions, resolve, schema_of
-from attn_jax.cli.results import read_result
-from attn_jax.cli.sentences import sentences_in
-from attn_jax.cli.sweep_folder import runs_of
-from attn_jax.cli.tree import flatten
-from attn_jax.cli.workdir import load_config
+from attn_jax.data.files import check_links, is_finite, reason, text_checksum, write
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Split
 from attn_jax.evaluation.collect import Collector
 from attn_jax.evaluation.paired import changed_data
-from attn_jax.evaluation.report.page import render
-from attn_jax.evaluation.report.run import curves_of, examples_of, run_data
-from attn_jax.evaluation.report.sweep import sweep_data
+from attn_jax.inspection.report.page import render
+from attn_jax.inspection.report.run import curves_of, examples_of, run_data
+from attn_jax.inspection.report.sweep import sweep_data
+from attn_jax.notices import notice
+from attn_jax.runs.options import RunOptions, resolve, schema_of
+from attn_jax.runs.results import read_result
+from attn_jax.runs.sentences import sentences_in
+from attn_jax.runs.tree import flatten
+from attn_jax.runs.workdir import load_config
+from attn_jax.sweeps.sweep_folder import runs_of
 from attn_jax.tasks import Pairs
-from attn_jax.tasks.files import check_links, is_finite, reason, text_checksum, write
-from attn_jax.training.progress import notice
 from attn_jax.types import Params
 
 FILE = "report.html"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from attn_jax.tasks import Pairs, PointsTask, Task
-from attn_jax.tasks.points import Points
+from attn_jax.tasks.points.points import Points
 from attn_jax.types import Float, Params
 
 Split = Pairs | Points

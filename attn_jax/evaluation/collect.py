@@ -15,6 +15,8 @@ import jax
 import numpy as np
 from jaxtyping import UInt8
 
+from attn_jax.data.batching import EncodedPairs, eval_batches
+from attn_jax.data.pairs import Pairs
 from attn_jax.evaluation.attended import PLACES, READS_SOURCE
 from attn_jax.evaluation.base import Split
 from attn_jax.evaluation.pictures import PicturePredictor
@@ -22,10 +24,8 @@ from attn_jax.evaluation.point_predictor import PointPredictor
 from attn_jax.evaluation.stories import StoryPredictor
 from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.models.module import TO_SOURCE, run_and_name
-from attn_jax.tasks.babi.format import split_story
-from attn_jax.tasks.batching import EncodedPairs, eval_batches
-from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.points import Points
+from attn_jax.tasks.points.points import Points
+from attn_jax.tasks.stories.format import split_story
 from attn_jax.types import Float, Int, Params
 
 NUM_SAMPLES = 5  # keys sampled for each query of hard attention

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from attn_jax.data.files import save_json
 from attn_jax.errors import UserError
-from attn_jax.tasks.files import save_json
 from attn_jax.types import Float
 
 

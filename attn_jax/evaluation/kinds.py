@@ -18,6 +18,11 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
+from attn_jax.data.batching import encode_pairs
+from attn_jax.data.facts import Kept
+from attn_jax.data.sizes import PointSizes, TextSizes, text_sizes
+from attn_jax.decoding.options import DecodeOptions, PointDecodeOptions
+from attn_jax.decoding.translate import Translator
 from attn_jax.errors import UserError, check_known
 from attn_jax.evaluation.base import Evaluator, Metric, Predictor
 from attn_jax.evaluation.collect import (
@@ -27,13 +32,7 @@ from attn_jax.evaluation.collect import (
     StoryCollector,
     TextCollector,
 )
-from attn_jax.evaluation.options import (
-    DecodeOptions,
-    EvalOptions,
-    LanguageEvalOptions,
-    PointDecodeOptions,
-    PointEvalOptions,
-)
+from attn_jax.evaluation.options import EvalOptions, LanguageEvalOptions, PointEvalOptions
 from attn_jax.evaluation.pictures import PictureEvaluator, PicturePredictor
 from attn_jax.evaluation.point_predictor import PointPredictor
 from attn_jax.evaluation.points import PointsEvaluator
@@ -41,16 +40,12 @@ from attn_jax.evaluation.regressor import Regressor
 from attn_jax.evaluation.stories import StoryPredictor
 from attn_jax.evaluation.text import TOKEN_METRICS, TextEvaluator, check_text_metrics
 from attn_jax.evaluation.text_predictor import TextPredictor
-from attn_jax.evaluation.translate import Translator
 from attn_jax.models.base import Model
 from attn_jax.models.kernel_regression.model import KernelRegression
 from attn_jax.parts import LARGEST, Options
 from attn_jax.tasks import PictureTask, PointsTask, Task
-from attn_jax.tasks.babi.encoding import encode_stories
-from attn_jax.tasks.batching import encode_pairs
-from attn_jax.tasks.facts import Kept
-from attn_jax.tasks.pictures import encode_pictures
-from attn_jax.tasks.sizes import PointSizes, TextSizes, text_sizes
+from attn_jax.tasks.images.pictures import encode_pictures
+from attn_jax.tasks.stories.encoding import encode_stories
 from attn_jax.tasks.task import Encode
 from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Batch, Picture
@@ -79,7 +74,7 @@ class Setup(NamedTuple):
 class DataKind:
     """A kind of data. The methods of this base are those of sentence pairs with two vocabularies.
 
-    `options` are those of a run, attn_jax.cli.options.RunOptions.
+    `options` are those of a run, attn_jax.runs.options.RunOptions.
     """
 
     reads_text: ClassVar[bool] = True  # the sources are texts

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from attn_jax.data.vocabulary import split_letters
 from attn_jax.errors import UserError, nearest
 from attn_jax.models.metrics import Mean, _module
-from attn_jax.tasks.vocabulary import split_letters
 
 
 def perplexity(loss: Mean):

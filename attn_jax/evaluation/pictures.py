@@ -7,21 +7,21 @@ from typing import ClassVar
 import jax
 import numpy as np
 
+from attn_jax.data.batching import EncodedPairs, eval_batches
+from attn_jax.data.facts import Images
+from attn_jax.data.files import text_checksum
+from attn_jax.data.pairs import Pairs
+from attn_jax.decoding.translate import Translator
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Metric, Results
 from attn_jax.evaluation.files import save_weights
 from attn_jax.evaluation.metrics import summarize
-from attn_jax.evaluation.overlays import Look, plot_looks
-from attn_jax.evaluation.places import Boxes, Edges, equal_parts, measure_places
 from attn_jax.evaluation.text import TextEvaluator
 from attn_jax.evaluation.text_predictor import TextPredictor
-from attn_jax.evaluation.trajectories import Stop, plot_trajectory, stops_of
-from attn_jax.evaluation.translate import Translator
-from attn_jax.tasks.batching import EncodedPairs, eval_batches
-from attn_jax.tasks.facts import Images
-from attn_jax.tasks.files import text_checksum
-from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.pictures import gallery_of
+from attn_jax.figures.overlays import Look, plot_looks
+from attn_jax.figures.places import Boxes, Edges, equal_parts, measure_places
+from attn_jax.figures.trajectories import Stop, plot_trajectory, stops_of
+from attn_jax.tasks.images.pictures import gallery_of
 from attn_jax.tasks.task import Task
 from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Float, Params
@@ -33,7 +33,7 @@ MEANINGS = {  # of PLACE_METRICS, for people
     "uniform": "touch of equal weights",
     "cells": "number of equal weights with the same entropy",
 }
-PLACE_METRICS = {  # of words with a true box, in percent; see attn_jax.evaluation.places
+PLACE_METRICS = {  # of words with a true box, in percent; see attn_jax.figures.places
     "touch": Metric(lambda found: 100 * found["touch"], "max"),
     "point": Metric(lambda found: 100 * found["point"], "max"),
     "strict": Metric(lambda found: 100 * found["strict"], "max"),
@@ -236,7 +236,7 @@ class PictureEvaluator(TextEvaluator):
         return found._replace(values=found.values | values, signatures=found.signatures | meanings)
 
     def places(self, params: Params, split: Pairs, edges: Edges | None = None) -> dict[str, float]:
-        """Computes the means of the measures of attn_jax.evaluation.places, and the number of cells.
+        """Computes the means of the measures of attn_jax.figures.places, and the number of cells.
 
         Cells are equal parts of the image, or between `edges`. A model without weights looks nowhere: its means are
         not a number.

@@ -5,16 +5,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from attn_jax.data.pairs import Pairs
+from attn_jax.data.point_batches import LARGEST
+from attn_jax.data.tables import cells_of, number, place_of
 from attn_jax.errors import UserError
-from attn_jax.evaluation import point_plots
 from attn_jax.evaluation.files import chunks, float32_text, save_weights
 from attn_jax.evaluation.points import report_unreached
 from attn_jax.evaluation.regressor import Regressor
-from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.point_batches import LARGEST
-from attn_jax.tasks.points import Points, PointsTask
-from attn_jax.tasks.regression import read_points
-from attn_jax.tasks.tables import cells_of, number, place_of
+from attn_jax.figures import point_plots
+from attn_jax.tasks.points.points import Points, PointsTask
+from attn_jax.tasks.points.regression import read_points
 from attn_jax.types import Float, Params
 
 

@@ -10,8 +10,8 @@ from attn_jax.errors import lookup
 from attn_jax.evaluation.base import Metric, Results
 from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.regressor import Regressor
-from attn_jax.tasks.points import Points
-from attn_jax.training.progress import notice
+from attn_jax.notices import notice
+from attn_jax.tasks.points.points import Points
 from attn_jax.types import Float, Params
 
 

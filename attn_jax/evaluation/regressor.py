@@ -9,14 +9,14 @@ import numpy as np
 
 from attn_jax.errors import UserError
 from attn_jax.models.kernel_regression.model import KernelRegression
-from attn_jax.tasks.points import PointsTask
+from attn_jax.tasks.points.points import PointsTask
 from attn_jax.types import Float, Params
 
 
 class Regressor:
     """Predicts targets of points, in their own units, from the training points of a task.
 
-    The model sees standardized points, see attn_jax.tasks.point_batches.StandardPoints. Inputs are not scaled where its
+    The model sees standardized points, see attn_jax.data.point_batches.StandardPoints. Inputs are not scaled where its
     width is given, since that is in their units.
 
     Args:

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 import jax
 import numpy as np
 
+from attn_jax.data.batching import eval_batches
+from attn_jax.data.pairs import Pairs
+from attn_jax.decoding.translate import Translator
 from attn_jax.errors import UserError
-from attn_jax.evaluation import plots
 from attn_jax.evaluation.files import chunks, save_weights
 from attn_jax.evaluation.text_predictor import TextPredictor
-from attn_jax.evaluation.translate import Translator
-from attn_jax.tasks.babi.format import read_story, split_story
-from attn_jax.tasks.batching import eval_batches
-from attn_jax.tasks.pairs import Pairs
-from attn_jax.training.progress import notice
+from attn_jax.figures import plots
+from attn_jax.notices import notice
+from attn_jax.tasks.stories.format import read_story, split_story
 from attn_jax.types import Float, Params
 
 
@@ -23,7 +23,7 @@ class StoryPredictor(TextPredictor):
 
     Args:
         translator: a memory network, with `encode_stories`.
-        buckets: of the batches, see attn_jax.tasks.batching.eval_batches.
+        buckets: of the batches, see attn_jax.data.batching.eval_batches.
         max_sentences: number of last statements of a story to keep; 0: all.
         longest: number of statements of the longest training story.
     """
@@ -63,7 +63,7 @@ class StoryPredictor(TextPredictor):
     def predict(self, params: Params, lines: Iterable[str], chunk: int) -> Iterator[tuple[list[str], list[str]]]:
         """Yields (stories with one question each, lines "answer TAB evidence") for every `chunk` questions.
 
-        Lines are statements and questions, see attn_jax.tasks.babi.format.read_story; evidence: see `evidence_line`.
+        Lines are statements and questions, see attn_jax.tasks.stories.format.read_story; evidence: see `evidence_line`.
         """
         count = 0
         for sources in chunks(read_story(lines, self.max_sentences), chunk):

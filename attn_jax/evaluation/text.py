@@ -7,6 +7,9 @@ from typing import ClassVar
 import jax
 import numpy as np
 
+from attn_jax.data.batching import EncodedPairs, eval_batches
+from attn_jax.data.pairs import Pairs
+from attn_jax.decoding.translate import Translator
 from attn_jax.errors import lookup
 from attn_jax.evaluation.base import Example, Metric, Results
 from attn_jax.evaluation.metrics import (
@@ -23,11 +26,8 @@ from attn_jax.evaluation.metrics import (
     perplexity,
     summarize,
 )
-from attn_jax.evaluation.translate import Translator
 from attn_jax.models.metrics import Mean
-from attn_jax.tasks.batching import EncodedPairs, eval_batches
-from attn_jax.tasks.pairs import Pairs
-from attn_jax.training.progress import notice
+from attn_jax.notices import notice
 from attn_jax.types import Metrics, Params
 
 NUM_EXAMPLES = 3  # shown with the results
@@ -82,7 +82,7 @@ class TextEvaluator:
 
     Args:
         translator: the model, its vocabularies and the options of decoding.
-        buckets: of the batches, see attn_jax.tasks.batching.eval_batches.
+        buckets: of the batches, see attn_jax.data.batching.eval_batches.
         tokenize: the tokenizer of BLEU, see corpus_bleu.
     """
 

@@ -8,18 +8,18 @@ from typing import ClassVar
 import jax
 import numpy as np
 
+from attn_jax.data.batching import EncodedPairs, check_labels, eval_batches
+from attn_jax.data.buckets import make_buckets
+from attn_jax.data.pairs import Pairs
+from attn_jax.data.text import read_parallel
+from attn_jax.data.vocabulary import Vocabulary
+from attn_jax.decoding.translate import Translation, Translator
 from attn_jax.errors import UserError
-from attn_jax.evaluation import plots
 from attn_jax.evaluation.files import chunks, float32_text, save_weights
-from attn_jax.evaluation.translate import Translation, Translator
-from attn_jax.tasks.batching import EncodedPairs, check_labels, eval_batches
-from attn_jax.tasks.buckets import make_buckets
-from attn_jax.tasks.pairs import Pairs
+from attn_jax.figures import plots
+from attn_jax.notices import notice
 from attn_jax.tasks.task import Task
-from attn_jax.tasks.text import read_parallel
-from attn_jax.tasks.vocabulary import Vocabulary
 from attn_jax.token_ids import UNK
-from attn_jax.training.progress import notice
 from attn_jax.types import Float, Params
 
 LONG = 1000  # source tokens of a line; a longer one gets a notice about the time and memory it takes
@@ -30,7 +30,7 @@ class TextPredictor:
 
     Args:
         translator: the model, its vocabularies and the options of decoding.
-        buckets: of the batches, see attn_jax.tasks.batching.eval_batches.
+        buckets: of the batches, see attn_jax.data.batching.eval_batches.
     """
 
     unknown_target: ClassVar[str] = "; they count as unk in perplexity and accuracy"

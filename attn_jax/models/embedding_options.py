@@ -2,9 +2,9 @@
 
 import dataclasses
 
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
 from attn_jax.parts import option
-from attn_jax.tasks.sizes import TextSizes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

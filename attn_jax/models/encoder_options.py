@@ -8,6 +8,7 @@ import flax.linen as nn
 
 from attn_jax.attention import Attention
 from attn_jax.attention.signed import Subtract
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
 from attn_jax.layers.convolution import Convolution
 from attn_jax.layers.pictures import PictureEmbedding, Unchanged
@@ -20,7 +21,6 @@ from attn_jax.models.mixer_options import PLACES
 from attn_jax.models.picture_options import PictureOptions
 from attn_jax.models.setting import Setting
 from attn_jax.parts import Options, Recipe, choice, option, section
-from attn_jax.tasks.sizes import TextSizes
 from attn_jax.types import Dtype
 
 WITHOUT_ATTENTION = tuple(name for name, kind in POSITIONS.items() if not kind.needs_attention)

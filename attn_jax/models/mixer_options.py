@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from attn_jax.attention.caches import CAUSAL, EVERYWHERE
 from attn_jax.attention.mixer import Mixer
-from attn_jax.attention.written.features import FEATURE_MAPS, check_feature_map
-from attn_jax.attention.written.heads import WRITTEN, Kind, WrittenHeads
+from attn_jax.attention.recurrent.features import FEATURE_MAPS, check_feature_map
+from attn_jax.attention.recurrent.heads import RECURRENT, Kind, RecurrentHeads
 from attn_jax.errors import UserError
 from attn_jax.layers.positions import POSITIONS, NoPositions
 from attn_jax.models.attention_options import HeadsOptions, MapOptions, Same
@@ -16,7 +16,7 @@ from attn_jax.types import Dtype
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WrittenOptions(HeadsOptions):
+class RecurrentHeadOptions(HeadsOptions):
     """Options of a memory of fixed size, which keys and values are written into."""
 
     kind: ClassVar[Kind]
@@ -59,7 +59,7 @@ class WrittenOptions(HeadsOptions):
             raise UserError(
                 f"model.attention {self.name} has no scores that positions {own} could be part of; expected {fitting}"
             )
-        return WrittenHeads(
+        return RecurrentHeads(
             kind=self.kind,
             num_heads=num_heads,
             features=features,
@@ -73,7 +73,7 @@ class WrittenOptions(HeadsOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MappedOptions(WrittenOptions):
+class MappedOptions(RecurrentHeadOptions):
     """Options of a memory whose queries and keys go through a feature map."""
 
     feature_map: str = option("elu_plus_one", "feature map of queries and keys", choices=FEATURE_MAPS)
@@ -90,7 +90,7 @@ class MappedOptions(WrittenOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SolvedOptions(WrittenOptions):
+class SolvedOptions(RecurrentHeadOptions):
     """Options of a memory whose reading solves a system."""
 
     steps: int = option(30, "steps of conjugate gradient; 0: LAPACK's exact solution", at_least=0, at_most=1000)
@@ -99,13 +99,15 @@ class SolvedOptions(WrittenOptions):
         return super().fields() | {"steps": self.steps}
 
 
-def written_options(name: str, kind: Kind) -> type[WrittenOptions]:
+def recurrent_head_options(name: str, kind: Kind) -> type[RecurrentHeadOptions]:
     """Makes the class of options of a kind of memory."""
-    base = MappedOptions if kind.maps else SolvedOptions if kind.solves else WrittenOptions
+    base = MappedOptions if kind.maps else SolvedOptions if kind.solves else RecurrentHeadOptions
     namespace = {"kind": kind, "name": name, "__doc__": f"Options of the memory {name}: {kind.equation}."}
     title = f"{name.title().replace('_', '')}Options"
     return dataclasses.make_dataclass(title, [], bases=(base,), namespace=namespace, frozen=True, kw_only=True)
 
 
-MIXERS: dict[str, type] = {"map": MapOptions} | {name: written_options(name, kind) for name, kind in WRITTEN.items()}
+MIXERS: dict[str, type] = {"map": MapOptions} | {
+    name: recurrent_head_options(name, kind) for name, kind in RECURRENT.items()
+}
 PLACES = ChainMap({"same": Same}, MIXERS)  # of one place of a model

@@ -2,11 +2,11 @@
 
 import dataclasses
 
+from attn_jax.data.sizes import TextSizes
 from attn_jax.models.setting import Setting
 from attn_jax.outputs import OUTPUTS, OutputLayer, OutputSetting
 from attn_jax.outputs.base import OutputOptions
 from attn_jax.parts import choice
-from attn_jax.tasks.sizes import TextSizes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,11 +2,11 @@
 
 import dataclasses
 
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
 from attn_jax.layers.pictures import PLACES, ConvolutionGrid, PatchGrid, PictureEmbedding
 from attn_jax.models.setting import Setting
 from attn_jax.parts import Options, choice, option
-from attn_jax.tasks.sizes import TextSizes
 from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Dtype
 

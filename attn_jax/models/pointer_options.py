@@ -1,12 +1,12 @@
 """The construction of a pointer to the source, for every family that copies source tokens into the target."""
 
 from attn_jax.attention import Attention
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
 from attn_jax.models.attention_options import check_probabilities
 from attn_jax.models.setting import Setting
 from attn_jax.outputs.base import OutputOptions
 from attn_jax.outputs.pointer import Pointer
-from attn_jax.tasks.sizes import TextSizes
 from attn_jax.token_ids import UNK
 
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax.numpy as jnp
 
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
-from attn_jax.tasks.sizes import TextSizes
 from attn_jax.types import Array, Bool, Dtype, Float, Int
 
 

@@ -5,13 +5,13 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from attn_jax.data.alignments import Links
+from attn_jax.data.batching import BATCH_UNITS
+from attn_jax.data.buckets import BUCKETS, AutomaticBuckets, FixedBuckets
+from attn_jax.data.pairs import Pairs
+from attn_jax.data.vocabulary_options import VOCABULARY_OPTIONS, VocabularyChoice
 from attn_jax.errors import UserError
 from attn_jax.parts import Options, choice, option
-from attn_jax.tasks.alignments import Links
-from attn_jax.tasks.batching import BATCH_UNITS
-from attn_jax.tasks.buckets import BUCKETS, AutomaticBuckets, FixedBuckets
-from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.vocabulary_options import VOCABULARY_OPTIONS, VocabularyChoice
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class TextOptions(TaskOptions):
         raise UserError("give --source=FILE and --target=FILE together, or neither")
 
     def align(self, source: Sequence[str], target: Sequence[str]) -> tuple[Links, Links] | None:
-        """Returns the true alignment of the tokens of a pair, see attn_jax.tasks.alignments; None if not known."""
+        """Returns the true alignment of the tokens of a pair, see attn_jax.data.alignments; None if not known."""
         return None
 
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
 
-from attn_jax.tasks.batching import Batches, EncodedPairs, check_labels, encode_pairs
-from attn_jax.tasks.buckets import choose_buckets
-from attn_jax.tasks.data_files import load_kept, save_kept
-from attn_jax.tasks.facts import Facts, Kept
-from attn_jax.tasks.files import text_checksum
-from attn_jax.tasks.frequencies import count_targets, read_counts
-from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.sampled_pieces import PieceSampler, SampledBatches
-from attn_jax.tasks.vocabulary import Vocabulary
+from attn_jax.data.batching import Batches, EncodedPairs, check_labels, encode_pairs
+from attn_jax.data.buckets import choose_buckets
+from attn_jax.data.data_files import load_kept, save_kept
+from attn_jax.data.facts import Facts, Kept
+from attn_jax.data.files import text_checksum
+from attn_jax.data.frequencies import count_targets, read_counts
+from attn_jax.data.pairs import Pairs
+from attn_jax.data.sampled_pieces import PieceSampler, SampledBatches
+from attn_jax.data.vocabulary import Vocabulary
 
 Encode = Callable[[Pairs, Vocabulary, Vocabulary], EncodedPairs]  # (pairs, source vocabulary, target vocabulary)
 
@@ -42,7 +42,7 @@ class Task:
     facts: Facts | None = None
     stats: dict[str, int | float] = dataclasses.field(default_factory=dict)
     examples: tuple[str, ...] = ()
-    sample_pieces: float = 0.0  # of training batches, see attn_jax.tasks.sampled_pieces; 0: the best split
+    sample_pieces: float = 0.0  # of training batches, see attn_jax.data.sampled_pieces; 0: the best split
 
     def __post_init__(self):
         if not self.examples and "valid" in self.splits:
@@ -100,7 +100,7 @@ class Task:
         """Makes the training batches.
 
         Args:
-            batch_size, batch_unit, seeds, row_multiple, share: see attn_jax.tasks.batching.Batches.
+            batch_size, batch_unit, seeds, row_multiple, share: see attn_jax.data.batching.Batches.
             buckets: lengths of batches; () chooses some by the lengths of the pairs.
             source_buckets: the number of source lengths to choose for each target length.
             labels: each target has to be one token, as a classifier needs it.

@@ -25,10 +25,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
+from attn_jax.data.files import text_checksum
 from attn_jax.errors import UserError
-from attn_jax.tasks.files import text_checksum
+from attn_jax.notices import notice
 from attn_jax.training.checksums import checksums, is_divided
-from attn_jax.training.progress import notice
 from attn_jax.training.pytrees import describe, fit_into, flatten, to_numpy
 from attn_jax.types import Callable, Params, PyTree
 

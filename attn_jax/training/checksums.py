@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from attn_jax.tasks.files import checksum, header_checksum
+from attn_jax.data.files import checksum, header_checksum
 
 PIECE = 1 << 18  # elements at a time: their places and products stay in the cache
 MULTIPLIERS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)  # odd, without a pattern

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from attn_jax.data.files import append, write
 from attn_jax.errors import UserError
-from attn_jax.tasks.files import append, write
 
 
 class _Board:

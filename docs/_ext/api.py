@@ -17,7 +17,7 @@ MODULES = {  # module with public names -> what it is
     "attn_jax.attention.scores": "All scores; the table SCORES has them by name.",
     "attn_jax.attention.normalizers": "All normalizers; the table NORMALIZERS has them by name.",
     "attn_jax.attention.hard.readings": "All readings; the table READINGS has them by name.",
-    "attn_jax.attention.written": "Memories of fixed size.",
+    "attn_jax.attention.recurrent": "Memories of fixed size.",
     "attn_jax.outputs": "Output layers; the table OUTPUTS has their options by name.",
 }
 HIDDEN = ("parent", "name")  # fields of every flax module

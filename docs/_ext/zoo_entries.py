@@ -24,9 +24,9 @@ from attn_jax.attention import build_attention
 from attn_jax.attention.hard import readings
 from attn_jax.attention.hard.baselines import BASELINES
 from attn_jax.attention.normalizers import NORMALIZERS, Normalizer, entmax, fusedmax
+from attn_jax.attention.recurrent import Linear, Mesa, dense, make_writes
+from attn_jax.attention.recurrent.heads import RECURRENT
 from attn_jax.attention.scores import SCORES
-from attn_jax.attention.written import Linear, Mesa, dense, make_writes
-from attn_jax.attention.written.heads import WRITTEN
 from attn_jax.models.attention_options import DETERMINISTIC
 from attn_jax.models.seq2seq import objectives
 from attn_jax.models.seq2seq.objective_options import OBJECTIVES
@@ -129,11 +129,11 @@ def objective_entries() -> list[Entry]:
 
 
 def memories() -> list[Entry]:
-    """Returns the entries of WRITTEN, described by the table of docs/written_memory.md and the file of their rule."""
-    text = (ROOT / "docs" / "written_memory.md").read_text(encoding="utf-8")
+    """Returns the entries of RECURRENT, described by docs/recurrent_memory.md and the file of their rule."""
+    text = (ROOT / "docs" / "recurrent_memory.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+\|[^|]+\|[^|]+)\|$", text, re.MULTILINE))
     found = []
-    for name, kind in WRITTEN.items():
+    for name, kind in RECURRENT.items():
         write, read, paper = (cell.strip() for cell in rows[name].split("|"))
 
         def weights(kind=kind):
@@ -146,7 +146,7 @@ def memories() -> list[Entry]:
             return dense(rule, query, make_writes(keys, VALUES, rates=rates, log_decay=decay))[1]
 
         said = f"- write: {write}\n- read: {read}\n- paper: {paper}\n"
-        said += "- symbols: [written_memory.md](../../written_memory.md)\n"
+        said += "- symbols: [recurrent_memory.md](../../recurrent_memory.md)\n"
         described = (sys.modules[kind.rule.__module__],)
         found.append(Entry("memories", name, kind, described, text=said, weights=weights, option=name))
     return found

@@ -1,4 +1,4 @@
-"""Memory and time of attention block by block, for up to 65,536 keys, beside the written formula.
+"""Memory and time of attention block by block, for up to 65,536 keys, beside the recurrent formula.
 
     python -m experiments.benchmarks.blockwise_memory
 

@@ -28,12 +28,12 @@ import numpy as np
 import torch
 
 from attn_jax.cli.allocator import use_huge_pages
-from attn_jax.cli.options import resolve
-from attn_jax.evaluation.beam_search import beam_search
-from attn_jax.evaluation.decode import greedy
+from attn_jax.data.batching import EncodedPairs
+from attn_jax.data.sizes import TextSizes
+from attn_jax.decoding.beam_search import beam_search
+from attn_jax.decoding.decode import greedy
 from attn_jax.models.base import Model
-from attn_jax.tasks.batching import EncodedPairs
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.runs.options import resolve
 from attn_jax.token_ids import BOS, EOS, PAD
 from attn_jax.types import Params
 from experiments.benchmarks import torch_decoding

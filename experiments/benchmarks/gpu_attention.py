@@ -18,8 +18,8 @@ from experiments.benchmarks.gpu_functions import (
     as_written,
     attend,
     random_arrays,
+    recurrent_memory,
     with_gradients,
-    written_memory,
 )
 from experiments.benchmarks.gpu_run import Run, Sizes, call_times
 
@@ -38,7 +38,7 @@ def our_programs(length: int, sizes: Sizes) -> dict[str, tuple[Callable, list[Ar
     if length <= DENSE_LENGTH:
         found["ours, as written"] = as_written(attend(mask=causal)), plain
     found[f"ours, blocks of {sizes.block} keys"] = attend(sizes.block, mask=causal), plain
-    found |= {f"ours, {rule}, chunks of {sizes.chunk}": (written_memory(rule, sizes.chunk), arrays) for rule in RULES}
+    found |= {f"ours, {rule}, chunks of {sizes.chunk}": (recurrent_memory(rule, sizes.chunk), arrays) for rule in RULES}
     of_jax = partial(jax.nn.dot_product_attention, is_causal=True, implementation=kernel)
     turned = [jnp.swapaxes(x, 1, 2) for x in plain]  # [b, n, h, d]
     return found | {f"jax.nn.dot_product_attention, {kernel}": (of_jax, turned)}

@@ -1,4 +1,4 @@
-"""Checks in gpu_speed.py: attention and written memories on the device, beside the formula in float64 on the CPU."""
+"""Checks in gpu_speed.py: attention and recurrent memories on the device, beside the formula in float64 on the CPU."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ from experiments.benchmarks.gpu_functions import (
     as_written,
     attend,
     random_arrays,
+    recurrent_memory,
     with_gradients,
-    written_memory,
 )
 from experiments.benchmarks.gpu_run import Run, Sizes
 
@@ -46,13 +46,13 @@ def all_checks(sizes: Sizes) -> dict[str, Check]:
         Check("attention by blocks, causal", "bfloat16", "causal", by_blocks),
     ]
     for precision in ("float32", "default"):
-        found += [Check(f"{rule}, chunks", precision, rule, written_memory(rule, sizes.chunk)) for rule in RULES]
+        found += [Check(f"{rule}, chunks", precision, rule, recurrent_memory(rule, sizes.chunk)) for rule in RULES]
     return {f"check of {check.name}, {check.precision}": check for check in found}
 
 
 def references(sizes: Sizes) -> dict[str, Callable]:
     """Returns the functions whose values in float64 are right."""
-    found = {rule: written_memory(rule) for rule in RULES}
+    found = {rule: recurrent_memory(rule) for rule in RULES}
     found["causal"] = softmax_attention(np.tri(sizes.check[2], dtype=bool))
     return found | {"padded": softmax_attention(padding_mask(sizes)[..., None, :])}
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.attention import Attention, build_attention
+from attn_jax.attention.recurrent import FEATURE_MAPS, Delta, Linear, chunked, make_writes, recurrent
 from attn_jax.attention.scores.base import unit
-from attn_jax.attention.written import FEATURE_MAPS, Delta, Linear, chunked, make_writes, recurrent
 from attn_jax.types import Array
 
 RULES = ("linear attention", "delta rule", "gated delta rule")
@@ -46,8 +46,8 @@ def as_written(function: Callable) -> Callable:
     return written
 
 
-def written_memory(rule: str, chunk_size: int = 0) -> Callable:
-    """Returns (query, keys, values, rates, log decay) -> context of a memory that is written, as in WrittenHeads.
+def recurrent_memory(rule: str, chunk_size: int = 0) -> Callable:
+    """Returns (query, keys, values, rates, log decay) -> context of a memory that is written, as in RecurrentHeads.
 
     Chunk by chunk, or position by position if chunk_size is 0. Linear attention ignores the rates, and only the gated
     rule reads the log decay.

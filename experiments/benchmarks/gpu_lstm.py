@@ -11,9 +11,9 @@ import jax
 import optax
 import torch
 
-from attn_jax.cli.options import change, resolve
+from attn_jax.data.sizes import TextSizes
 from attn_jax.models.base import Model
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.runs.options import change, resolve
 from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.types import Params
 from experiments.benchmarks import translation_speed

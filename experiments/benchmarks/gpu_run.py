@@ -33,7 +33,7 @@ class Sizes(NamedTuple):
     attention: tuple[int, int, int] = (4, 16, 64)  # batch, heads, width of a head
     lengths: tuple[int, ...] = (1024, 4096, 16_384)
     block: int = 512  # keys of a block
-    chunk: int = 64  # positions of a chunk of a written memory
+    chunk: int = 64  # positions of a chunk of a recurrent memory
 
 
 SMALL = Sizes((2, 2, 16, 8), 1, 16, 2, 16, 50, 2, 4, 2, 128, (1, 2, 8), (16, 32), 8, 8)  # in the same order

@@ -11,9 +11,9 @@ import optax
 import torch
 import torch.nn.functional as F
 
-from attn_jax.cli.options import resolve
+from attn_jax.data.sizes import TextSizes
 from attn_jax.models.base import Model
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.runs.options import resolve
 from attn_jax.token_ids import BOS, EOS
 from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.types import Batch, Params

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 import jax
 
 from attn_jax.cli.allocator import use_huge_pages
-from attn_jax.cli.options import resolve
-from attn_jax.tasks.batching import Batches, EncodedPairs
-from attn_jax.tasks.buckets import choose_buckets
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.data.batching import Batches, EncodedPairs
+from attn_jax.data.buckets import choose_buckets
+from attn_jax.data.sizes import TextSizes
+from attn_jax.runs.options import resolve
 from attn_jax.types import Batch
 from experiments.benchmarks.translation_speed import (
     VOCAB_SIZES,

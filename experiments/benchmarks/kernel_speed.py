@@ -25,7 +25,7 @@ from attn_jax.attention import build_attention
 from attn_jax.attention.normalizers import kernel_sum
 from attn_jax.attention.scores.kernels import Gaussian
 from attn_jax.models.kernel_regression.model import KernelRegression
-from attn_jax.tasks.curves import curve, grid, true_curve
+from attn_jax.tasks.points.curves import curve, grid, true_curve
 from experiments.benchmarks.turns import write
 
 NUM_POINTS, NUM_STEPS = 40, 25

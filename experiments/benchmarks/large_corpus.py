@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from attn_jax.tasks.indexed_text import indexed_text
+from attn_jax.tasks.text.indexed_text import indexed_text
 from experiments.benchmarks.turns import write
 
 SIZES = (100_000, 1_000_000, 10_000_000)

@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.cli.allocator import use_huge_pages
-from attn_jax.cli.options import change, resolve
+from attn_jax.data.sizes import TextSizes
 from attn_jax.models.transformer.language_model import DecodeState
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.runs.options import change, resolve
 from configs import recall
 from experiments.benchmarks.turns import Program, summary, take_turns, write
 

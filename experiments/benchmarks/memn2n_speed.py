@@ -22,12 +22,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.options import change, resolve
+from attn_jax.data.batching import Batches
+from attn_jax.data.buckets import choose_buckets
 from attn_jax.models.memory_networks.base import find_sentences
 from attn_jax.paths import expanded
-from attn_jax.tasks.batching import Batches
-from attn_jax.tasks.buckets import choose_buckets
+from attn_jax.runs.build import build_setup, build_task
+from attn_jax.runs.options import change, resolve
 from attn_jax.training.loop import TrainState, make_train_step
 from configs import babi_memn2n
 from experiments.benchmarks.turns import Program, summary, take_turns, write

@@ -21,11 +21,11 @@ import torch
 from ml_collections import ConfigDict
 
 from attn_jax.cli.allocator import use_huge_pages
-from attn_jax.cli.options import change, resolve
+from attn_jax.data.batching import Batches
+from attn_jax.data.buckets import choose_buckets
+from attn_jax.data.sizes import TextSizes
 from attn_jax.models.base import Model
-from attn_jax.tasks.batching import Batches
-from attn_jax.tasks.buckets import choose_buckets
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.runs.options import change, resolve
 from attn_jax.training.model_size import num_parameters
 from configs import base
 from experiments.benchmarks.torch_transformer import TorchTransformer

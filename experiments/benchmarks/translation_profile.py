@@ -22,12 +22,12 @@ import optax
 from attn_jax.attention import build_attention
 from attn_jax.attention.scores.products import Dot
 from attn_jax.cli.allocator import use_huge_pages
-from attn_jax.cli.options import resolve
+from attn_jax.data.batching import Batches
+from attn_jax.data.buckets import choose_buckets
+from attn_jax.data.sizes import TextSizes
 from attn_jax.layers.rnn import CELLS, RNN
 from attn_jax.outputs.full import FullSoftmax
-from attn_jax.tasks.batching import Batches
-from attn_jax.tasks.buckets import choose_buckets
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.runs.options import resolve
 from attn_jax.training.loop import TrainState, make_train_step
 from experiments.benchmarks.machine import gflops
 from experiments.benchmarks.translation_speed import SIZE, VOCAB_SIZES, get_config, num_tokens, synthetic_pairs

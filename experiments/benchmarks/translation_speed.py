@@ -29,14 +29,14 @@ import torch
 from ml_collections import ConfigDict
 
 from attn_jax.cli.allocator import use_huge_pages
-from attn_jax.cli.options import change, resolve
+from attn_jax.data.batching import Batches, EncodedPairs, Ragged, encode
+from attn_jax.data.buckets import choose_buckets
+from attn_jax.data.pieces import SentencePiece
+from attn_jax.data.sizes import TextSizes
+from attn_jax.data.text import read_parallel
 from attn_jax.models.base import Model, RowLoss
 from attn_jax.paths import user_path
-from attn_jax.tasks.batching import Batches, EncodedPairs, Ragged, encode
-from attn_jax.tasks.buckets import choose_buckets
-from attn_jax.tasks.pieces import SentencePiece
-from attn_jax.tasks.sizes import TextSizes
-from attn_jax.tasks.text import read_parallel
+from attn_jax.runs.options import change, resolve
 from attn_jax.token_ids import EOS
 from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.training.model_size import num_parameters

@@ -110,9 +110,9 @@ def result(name: str, attempt: Callable[[], tuple[str, str]], folder: pathlib.Pa
 
 def read(folder: pathlib.Path, file: str) -> Any:
     """What a command reads from a file of a work directory, in parts that can be compared."""
-    from attn_jax.cli.options import resolve
-    from attn_jax.cli.snapshot import kept_of
-    from attn_jax.cli.workdir import load_config
+    from attn_jax.runs.options import resolve
+    from attn_jax.runs.snapshot import kept_of
+    from attn_jax.runs.workdir import load_config
 
     config = load_config(folder)
     if file == "config.json":
@@ -126,10 +126,10 @@ def read(folder: pathlib.Path, file: str) -> Any:
 
 def tried(folder: pathlib.Path, file: str, good: Any) -> tuple[str, str]:
     """(verdict, message) of reading a file that was spoilt; what is read as something else must fail with the rest."""
-    from attn_jax.cli.checks import check
-    from attn_jax.cli.options import resolve
-    from attn_jax.cli.snapshot import restore
-    from attn_jax.cli.workdir import load_config
+    from attn_jax.runs.checks import check
+    from attn_jax.runs.options import resolve
+    from attn_jax.runs.snapshot import restore
+    from attn_jax.runs.workdir import load_config
 
     found = read(folder, file)
     if found == good:
@@ -153,9 +153,9 @@ def read_checkpoint(folder: pathlib.Path) -> Any:
     """All that the newest checkpoint holds."""
     import flax
 
-    from attn_jax.cli.options import resolve
-    from attn_jax.cli.runs import open_checkpoints
-    from attn_jax.cli.workdir import load_config
+    from attn_jax.runs.options import resolve
+    from attn_jax.runs.training import open_checkpoints
+    from attn_jax.runs.workdir import load_config
 
     config = load_config(folder)
     with open_checkpoints(resolve(config), folder, read_only=True) as checkpoints:

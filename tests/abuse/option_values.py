@@ -10,10 +10,11 @@ from functools import cache
 from case import Case
 from sandbox import MAKERS, QUICKSTART, STORIES, labels, options, stories, table, words
 
-from attn_jax.cli.options import FAMILIES, TASKS, RunOptions, change
-from attn_jax.cli.overrides import load_config_file, override
 from attn_jax.errors import UserError
 from attn_jax.parts import Option, options_of
+from attn_jax.runs.config_files import load_config_file
+from attn_jax.runs.options import FAMILIES, TASKS, RunOptions, change
+from attn_jax.runs.overrides import override
 
 DECOYS = {  # (options that leave nothing to train on, words of the refusal)
     "words": ({"task__buckets__shapes": ((2, 2),)}, "no pair fits any"),

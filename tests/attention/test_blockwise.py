@@ -1,4 +1,4 @@
-"""Attention by blocks is the written formula: value, derivatives of two orders, and memory."""
+"""Attention by blocks is the recurrent formula: value, derivatives of two orders, and memory."""
 
 import functools
 

@@ -1,6 +1,6 @@
 """Scores and elementwise normalizers: forward mode, and derivatives of second order in two ways.
 
-Those of other normalizers, of hard attention, of written memories and of the options of attention are with their tests.
+Those of other normalizers, of hard attention, of recurrent memories and of options of attention are with their tests.
 """
 
 import jax

@@ -12,8 +12,8 @@ from attn_jax.attention.hard.monotonic import MonotonicSelection, forward, log_t
 from attn_jax.attention.hard.readings import READINGS, log_of
 from attn_jax.attention.local import LocalM, LocalP
 from attn_jax.attention.masks import causal, causal_mask
+from attn_jax.attention.recurrent import Delta, Linear, Mesa, chunked, make_writes, recurrent
 from attn_jax.attention.signed import Subtract
-from attn_jax.attention.written import Delta, Linear, Mesa, chunked, make_writes, recurrent
 from attn_jax.layers.pooling import StructuredPooling
 from attn_jax.layers.rnn import CELLS, Recurrence
 

@@ -11,7 +11,7 @@ from attn_jax.attention import NORMALIZERS, build_attention
 from attn_jax.attention.core import Attention
 from attn_jax.attention.hard.monotonic import forward, log_transition
 from attn_jax.attention.masks import causal
-from attn_jax.attention.written import Delta, Linear, Mesa, chunked, make_writes, recurrent
+from attn_jax.attention.recurrent import Delta, Linear, Mesa, chunked, make_writes, recurrent
 from attn_jax.layers.rnn import CELLS, Recurrence
 from attn_jax.outputs import OUTPUTS
 from attn_jax.outputs.adaptive import GivenCutoffs

@@ -23,7 +23,7 @@ OTHERS = {
     *(f"attn_jax.attention.arguments.{name}" for name in ("check_memory", "check_no_more")),
     *(f"attn_jax.attention.masks.{name}" for name in ("check_boolean", "check_key_mask", "check_mask", "joint_mask")),
     *("attn_jax.attention.masks.mask_at", "attn_jax.attention.core.Attention.normalize"),
-    *("attn_jax.tasks.scenes.scene.paint", "attn_jax.models.metrics.Mean.of"),
+    *("attn_jax.tasks.images.scene.paint", "attn_jax.models.metrics.Mean.of"),
 }
 B = Q = K = 4
 RNG = np.random.default_rng(0)
@@ -57,7 +57,7 @@ BY_NAME = [
 
 def test_the_entries_are_found_and_those_of_attention_take_masks_by_name():
     assert len(ENTRIES) >= 60 and len(BY_NAME) >= 15
-    readers = "Attention MultiHead WrittenHeads attend blockwise_attention fused_attention make_writes Pooling LocalP"
+    readers = "Attention MultiHead RecurrentHeads attend blockwise_attention fused_attention make_writes Pooling LocalP"
     for reader in readers.split():
         assert any(reader in name for name in BY_NAME), reader
     for name in BY_NAME:

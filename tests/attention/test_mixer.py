@@ -7,8 +7,8 @@ import pytest
 from arrays import check_derivatives, compiled, params_of
 
 from attn_jax.attention import CAUSAL, MultiHead, build_attention, latest
+from attn_jax.attention.recurrent.heads import RECURRENT, RecurrentHeads
 from attn_jax.attention.signed import Subtract
-from attn_jax.attention.written.heads import WRITTEN, WrittenHeads
 
 BATCH, LENGTH, WIDTH, HEADS = 2, 9, 16, 4
 RNG = np.random.default_rng(0)
@@ -83,10 +83,10 @@ def test_heads_that_share_keys_and_a_bias_by_distance(order, block_size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", RECURRENT)
 def test_a_sequence_of_a_written_memory_may_be_cut_anywhere(name):
     check_parts(
-        WrittenHeads(kind=WRITTEN[name], num_heads=2, features=WIDTH, chunk_size=3, convolution=2, order=CAUSAL)
+        RecurrentHeads(kind=RECURRENT[name], num_heads=2, features=WIDTH, chunk_size=3, convolution=2, order=CAUSAL)
     )
 
 

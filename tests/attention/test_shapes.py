@@ -9,8 +9,8 @@ from attn_jax import attend
 from attn_jax.attention import CAUSAL, NORMALIZERS, MultiHead, build_attention
 from attn_jax.attention.blockwise import blockwise_attention
 from attn_jax.attention.masks import causal_mask
-from attn_jax.attention.written import Delta, chunked, make_writes
-from attn_jax.attention.written.heads import WRITTEN, WrittenHeads
+from attn_jax.attention.recurrent import Delta, chunked, make_writes
+from attn_jax.attention.recurrent.heads import RECURRENT, RecurrentHeads
 
 RNG = np.random.default_rng(0)
 
@@ -61,7 +61,7 @@ def test_a_memory_without_positions_has_no_context():
         MultiHead(
             attention=build_attention(score="qk_norm", normalize="fusedmax", forget_heads=2), num_heads=2, features=4
         ),
-        *(WrittenHeads(kind=WRITTEN[name], num_heads=2, features=4) for name in ("linear", "gated_delta", "mesa")),
+        *(RecurrentHeads(kind=RECURRENT[name], num_heads=2, features=4) for name in ("linear", "gated_delta", "mesa")),
     ],
 )
 def test_heads_of_an_empty_batch_or_of_no_position(heads, batch, length):

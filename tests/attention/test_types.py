@@ -24,6 +24,7 @@ from attn_jax.attention.information import entropy, kl_divergence
 from attn_jax.attention.masks import joint_mask
 from attn_jax.attention.names import from_name
 from attn_jax.attention.random_features import orthogonal_directions, random_directions
+from attn_jax.attention.recurrent import Delta, chunked, dense, make_writes
 from attn_jax.attention.scores import (
     KERNELS,
     Additive,
@@ -38,7 +39,6 @@ from attn_jax.attention.scores import (
     TanhKey,
 )
 from attn_jax.attention.signed import Parallax
-from attn_jax.attention.written import Delta, chunked, dense, make_writes
 from attn_jax.outputs.adaptive import for_rows
 from attn_jax.types import wide
 

@@ -10,16 +10,16 @@ from tiny_run import tiny_config, train
 
 from attn_jax.cli import commands
 from attn_jax.cli.analyze import analysis_of, analysis_table, gold_of_file, words_of
-from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.inputs import Files
-from attn_jax.cli.load import load
-from attn_jax.cli.options import resolve
+from attn_jax.data.facts import Kept
+from attn_jax.data.pieces import SentencePiece
+from attn_jax.data.vocabulary import Characters, Inflections, TaggedLemmas, TaggedTexts, Words
 from attn_jax.errors import UserError
-from attn_jax.evaluation.attention_measures import NUMBERED_ROWS
+from attn_jax.inspection.attention_measures import NUMBERED_ROWS
+from attn_jax.runs.build import build_setup, build_task
+from attn_jax.runs.inputs import Files
+from attn_jax.runs.load import load
+from attn_jax.runs.options import resolve
 from attn_jax.tasks import Pairs
-from attn_jax.tasks.facts import Kept
-from attn_jax.tasks.pieces import SentencePiece
-from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, TaggedTexts, Words
 from configs import babi_memn2n
 
 SOURCES, TARGETS = "July 4, 1999\n2 May 2001\n", "1999-07-04\n2001-05-02\n"

@@ -11,19 +11,20 @@ import pytest
 from damage import points, without_checksum
 from tiny_run import tiny_config
 
-from attn_jax.cli import commands, runs
+from attn_jax.cli import commands
 from attn_jax.cli.commands import Files
 from attn_jax.cli.modes import MODES
-from attn_jax.cli.options import resolve
-from attn_jax.cli.snapshot import Snapshot
-from attn_jax.cli.workdir import plain, save_config
+from attn_jax.data.data_files import data_checksums, has_checksums, load_vocabularies, save_kept
+from attn_jax.data.facts import Kept
+from attn_jax.data.files import save_json
+from attn_jax.data.vocabulary import Characters
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Predictor
 from attn_jax.evaluation.kinds import Setup
-from attn_jax.tasks.data_files import data_checksums, has_checksums, load_vocabularies, save_kept
-from attn_jax.tasks.facts import Kept
-from attn_jax.tasks.files import save_json
-from attn_jax.tasks.vocabulary import Characters
+from attn_jax.runs import training
+from attn_jax.runs.options import resolve
+from attn_jax.runs.snapshot import Snapshot
+from attn_jax.runs.workdir import plain, save_config
 from configs import kernel_regression
 
 CONFIG = tiny_config()
@@ -36,7 +37,7 @@ def make(workdir, config, save_data, finished=True, sums=True):
     save_data()
     save_json(workdir / "result.json", RESULT)
     remembered = {"data": data_checksums(workdir)} if sums else {}
-    with runs.open_checkpoints(resolve(config), workdir) as checkpoints:
+    with training.open_checkpoints(resolve(config), workdir) as checkpoints:
         state = {"params": {"w": np.zeros(3, np.float32)}, "step": np.int32(3)}
         checkpoints.save(
             3, state, config=plain(config), extra={"finished": finished} | remembered, metrics={"loss": 1.0}
@@ -74,7 +75,7 @@ def nothing_is_built(monkeypatch):
     def build(*_, **__):
         raise AssertionError("built too early")
 
-    monkeypatch.setattr(runs, "build_task", build)
+    monkeypatch.setattr(training, "build_task", build)
     monkeypatch.setattr(commands.build, "build_task", build)
 
 
@@ -86,7 +87,7 @@ def change(path, old, new, count=1):
 
 def restored(workdir, config=CONFIG):
     """What a command that uses the run reads of it, without the model."""
-    with runs.open_checkpoints(resolve(config), workdir, read_only=True) as checkpoints:
+    with training.open_checkpoints(resolve(config), workdir, read_only=True) as checkpoints:
         return checkpoints.restore_params({"w": np.zeros(3, np.float32)})
 
 
@@ -155,9 +156,9 @@ def test_a_planted_link_is_named_and_leads_nowhere(copy, tmp_path, monkeypatch, 
 def test_a_work_directory_that_cannot_be_written_is_told_before_the_data_is_built(tmp_path, nothing_is_built):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=f"^{tmp_path}/file is a file; expected"):
-        runs.open_run(resolve(CONFIG), tmp_path / "file")
+        training.open_run(resolve(CONFIG), tmp_path / "file")
     with pytest.raises(UserError, match=f"^cannot write {tmp_path}/file/x: not a directory$"):
-        runs.open_run(resolve(CONFIG), tmp_path / "file" / "x")
+        training.open_run(resolve(CONFIG), tmp_path / "file" / "x")
 
 
 def test_files_and_checkpoint_belong_together(run_folders):
@@ -175,7 +176,7 @@ def test_another_config_than_that_of_the_checkpoint_is_named(copy):
         "checkpoint 3; put it back as it was, and set options on the command line: --config.key=value"
     )
     changed = tiny_config(model__attention__normalize="sigmoid")
-    for use in (restored, lambda workdir: runs.open_run(resolve(changed), workdir)):
+    for use in (restored, lambda workdir: training.open_run(resolve(changed), workdir)):
         with pytest.raises(UserError) as error:
             use(workdir)
         assert str(error.value) == words
@@ -215,7 +216,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_gets_checksums(copy, capsys):
     stored["train"]["gone"] = 3
     save_json(workdir / "config.json", stored)
     before = load_vocabularies(workdir)
-    run = runs.open_run(resolve(CONFIG), workdir)
+    run = training.open_run(resolve(CONFIG), workdir)
     run.checkpoints.close()
     assert "train.gone of " in capsys.readouterr().err
     assert [x.to_json() for x in load_vocabularies(workdir)] == [x.to_json() for x in before]

@@ -9,18 +9,19 @@ import pytest
 from absl import flags
 from tiny_run import tiny_config
 
-from attn_jax.cli import commands, main, sweep
+from attn_jax.cli import commands, main
+from attn_jax.cli.command_line import parse
 from attn_jax.cli.compare import compare_runs, comparison_lines
-from attn_jax.cli.options import resolve
-from attn_jax.cli.overrides import parse
-from attn_jax.cli.sentences import read_sentences, save_sentences
-from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.kinds import find_metric
 from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.paired import sentences_of
 from attn_jax.evaluation.statistics import almost_stochastic_order
 from attn_jax.evaluation.text import TEXT_METRICS
+from attn_jax.runs.options import resolve
+from attn_jax.runs.sentences import read_sentences, save_sentences
+from attn_jax.runs.workdir import load_config
+from attn_jax.sweeps import sweep
 
 
 @pytest.fixture(scope="module")

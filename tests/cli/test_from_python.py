@@ -11,10 +11,10 @@ from tiny_run import tiny_config, tiny_options
 from tiny_run import train as tiny_train
 
 import attn_jax
-from attn_jax.cli.build import build_task
-from attn_jax.cli.options import resolve
-from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
+from attn_jax.runs.build import build_task
+from attn_jax.runs.options import resolve
+from attn_jax.runs.workdir import load_config
 from attn_jax.tasks import Task
 
 CHANGES = tiny_options() | {"train.num_steps": 3, "seeds": (0, 1)}

@@ -18,9 +18,9 @@ from launch_server import ENVIRONMENT, ROOT, Server
 from tiny_run import WORDS, timeless, tiny_options, write_pairs
 
 import attn_jax
-from attn_jax.cli import lines
-from attn_jax.cli.options import change
-from attn_jax.tasks.pairs import Pairs
+from attn_jax.data.pairs import Pairs
+from attn_jax.runs import lines
+from attn_jax.runs.options import change
 from configs import quickstart
 
 QUICKSTART = f"--config={ROOT}/configs/quickstart.py"

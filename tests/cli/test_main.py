@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from attn_jax.cli import allocator
-from attn_jax.cli.inputs import Files, lines_of
+from attn_jax.data.indexing import lines
+from attn_jax.data.text import read_lines
 from attn_jax.errors import UserError
-from attn_jax.tasks.indexing import lines
-from attn_jax.tasks.text import read_lines
+from attn_jax.runs.inputs import Files, lines_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FORMS = ([str(ROOT / "launch.py")], ["-m", "attn_jax.cli"])
@@ -81,7 +81,9 @@ def test_the_cache_is_set_before_jax_is_imported():
 @pytest.mark.slow
 def test_commands_need_no_package_of_an_extra():
     extras = ("ray", "submitit", "safetensors", "flatbuffers")
-    code = f"import sys; sys.modules.update(dict.fromkeys({extras})); import attn_jax.cli.commands, attn_jax.cli.sweep"
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({extras})); import attn_jax.cli.commands, attn_jax.sweeps.sweep"
+    )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 

@@ -11,18 +11,19 @@ import pytest
 from absl import flags
 
 import attn_jax
-from attn_jax.cli import commands, index, main, sweep
-from attn_jax.cli.engines import make_engine
-from attn_jax.cli.options import TASKS, RunOptions, change, default_config, resolve, schema_of
-from attn_jax.cli.overrides import parse
+from attn_jax.cli import commands, index, main
+from attn_jax.cli.command_line import parse
 from attn_jax.cli.reference import parts_of
-from attn_jax.cli.tree import flatten
+from attn_jax.data import download
 from attn_jax.errors import UserError
 from attn_jax.models.families import FAMILIES
 from attn_jax.outputs import OUTPUTS
 from attn_jax.parts import Option, fields_of
-from attn_jax.tasks import download
-from attn_jax.tasks.pictures import FileGallery
+from attn_jax.runs.options import TASKS, RunOptions, change, default_config, resolve, schema_of
+from attn_jax.runs.tree import flatten
+from attn_jax.sweeps import sweep
+from attn_jax.sweeps.engines import make_engine
+from attn_jax.tasks.images.pictures import FileGallery
 
 NAMES_PATHS = re.compile(r"\b(files?|folder|director(y|ies))\b", re.IGNORECASE)
 NO_PATHS = ("language", "size", "columns", "sample")  # of files

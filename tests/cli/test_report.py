@@ -12,14 +12,15 @@ from absl import flags
 from report_digits import read_digits
 from tiny_run import tiny_config
 
-from attn_jax.cli import commands, main, sweep
-from attn_jax.cli.load import load
-from attn_jax.cli.options import resolve
-from attn_jax.cli.overrides import parse
+from attn_jax.cli import commands, main
+from attn_jax.cli.command_line import parse
 from attn_jax.cli.report import FILE, check_seeds, sources_of, write_sweep_report
-from attn_jax.cli.results import read_result
-from attn_jax.cli.sweep_folder import is_sweep, runs_of, save_order
 from attn_jax.errors import UserError
+from attn_jax.runs.load import load
+from attn_jax.runs.options import resolve
+from attn_jax.runs.results import read_result
+from attn_jax.sweeps import sweep
+from attn_jax.sweeps.sweep_folder import is_sweep, runs_of, save_order
 
 FILES = commands.Files(num_examples=3)
 

@@ -14,7 +14,7 @@ from attn_jax.evaluation.kinds import KINDS, TextKind, find_metric, kind_of
 from attn_jax.evaluation.text import TextEvaluator
 from attn_jax.models.seq2seq.options import Seq2SeqOptions
 from attn_jax.tasks import Pairs
-from attn_jax.tasks.dates import DatesOptions
+from attn_jax.tasks.synthetic.dates import DatesOptions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "adding.md").read_text(encoding="utf-8"), re.DOTALL)

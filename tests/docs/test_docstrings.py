@@ -90,7 +90,7 @@ def test_names_in_docstrings_and_comments_lead_somewhere():
     [
         ("attn_jax.attend", "attn_jax"),
         ("attn_jax.tasks.task.Task.kept", "attn_jax.tasks.task"),
-        ("attn_jax.tasks.inflection.read_forms", "attn_jax.tasks.inflection_files"),
+        ("attn_jax.tasks.text.inflection.read_forms", "attn_jax.tasks.text.inflection_files"),
         ("attn_jax.tasks.task.Task.keep", ""),
         ("attn_jax.taskz", ""),
     ],

@@ -26,15 +26,15 @@ from attn_jax.attention.hard.baselines import BASELINES  # noqa: E402
 from attn_jax.attention.hard.readings import READINGS  # noqa: E402
 from attn_jax.attention.local import WINDOWS  # noqa: E402
 from attn_jax.attention.normalizers import NORMALIZERS  # noqa: E402
+from attn_jax.attention.recurrent.heads import RECURRENT  # noqa: E402
 from attn_jax.attention.scores import SCORES  # noqa: E402
 from attn_jax.attention.signed import FITS  # noqa: E402
-from attn_jax.attention.written.heads import WRITTEN  # noqa: E402
 from attn_jax.outputs import OUTPUTS  # noqa: E402
 
 ENTRIES = zoo_entries.entries()
 BY_NAME = {(entry.kind, entry.name): entry for entry in ENTRIES}
 TABLES = {"scores": SCORES, "normalizers": NORMALIZERS, "readings": READINGS, "baselines": BASELINES}
-TABLES |= {"memories": WRITTEN, "outputs": OUTPUTS}
+TABLES |= {"memories": RECURRENT, "outputs": OUTPUTS}
 
 
 def test_every_entry_of_every_table_has_a_page():

@@ -16,11 +16,11 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from tables import new_path
 from test_configs import ROOT, shrunk
 
-from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.options import resolve
-from attn_jax.cli.overrides import load_config_file
-from attn_jax.cli.tree import keys
-from attn_jax.tasks.pairs import Pairs
+from attn_jax.data.pairs import Pairs
+from attn_jax.runs.build import build_setup, build_task
+from attn_jax.runs.config_files import load_config_file
+from attn_jax.runs.options import resolve
+from attn_jax.runs.tree import keys
 
 STEPS, RATE, EXAMPLES = 20, 0.05, 4
 SAME = {"decode.max_length": 12, "decode.method": "greedy", "decode.batch_size": 8}

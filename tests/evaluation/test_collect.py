@@ -8,16 +8,16 @@ import pytest
 from arrays import fill
 from tiny_run import tiny_config
 
-from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.options import resolve
-from attn_jax.cli.tree import flatten
-from attn_jax.evaluation.attention_measures import source_first, to_source
+from attn_jax.data.facts import Kept
+from attn_jax.data.pieces import SentencePiece
+from attn_jax.data.vocabulary import Words
 from attn_jax.evaluation.collect import Collector, sample_keys
 from attn_jax.evaluation.kinds import DataKind
+from attn_jax.inspection.attention_measures import source_first, to_source
+from attn_jax.runs.build import build_setup, build_task
+from attn_jax.runs.options import resolve
+from attn_jax.runs.tree import flatten
 from attn_jax.tasks import Pairs
-from attn_jax.tasks.facts import Kept
-from attn_jax.tasks.pieces import SentencePiece
-from attn_jax.tasks.vocabulary import Words
 from attn_jax.token_ids import BOS, EOS, UNK
 from configs import babi_memn2n, kernel_learned_width
 

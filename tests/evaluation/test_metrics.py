@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attn_jax.cli.options import resolve
-from attn_jax.cli.runs import best_metric
 from attn_jax.errors import UserError
 from attn_jax.evaluation import metrics
 from attn_jax.evaluation.text import TEXT_METRICS
+from attn_jax.runs.options import resolve
+from attn_jax.runs.training import best_metric
 from configs.base import get_config
 
 SENTENCES = ["The cat sat on the mat .", "It's a small , quiet house .", "彼 は 学生 です 。"]

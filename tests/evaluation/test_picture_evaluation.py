@@ -11,17 +11,17 @@ from PIL import Image
 from tiny_run import fitted
 
 from attn_jax.cli import commands
-from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.checks import check
-from attn_jax.cli.options import default_config, resolve
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor
 from attn_jax.evaluation.collect import Collector
-from attn_jax.evaluation.overlays import Look, looks_figure, shaded
-from attn_jax.evaluation.places import covered, measure_places
-from attn_jax.evaluation.report.run import examples_of
-from attn_jax.evaluation.trajectories import stops_of, trajectory_figure
+from attn_jax.figures.overlays import Look, looks_figure, shaded
+from attn_jax.figures.places import covered, measure_places
+from attn_jax.figures.trajectories import stops_of, trajectory_figure
+from attn_jax.inspection.report.run import examples_of
 from attn_jax.layers.glimpses import crop
+from attn_jax.runs.build import build_setup, build_task
+from attn_jax.runs.checks import check
+from attn_jax.runs.options import default_config, resolve
 from attn_jax.tasks import Pairs
 
 TINY = {

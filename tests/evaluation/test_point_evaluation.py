@@ -8,20 +8,21 @@ import numpy as np
 import pytest
 
 from attn_jax.attention.scores.kernels import KERNELS
-from attn_jax.cli import commands, runs
-from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.checks import best_metric
+from attn_jax.cli import commands
 from attn_jax.cli.commands import Files
 from attn_jax.cli.modes import MODES
-from attn_jax.cli.options import change, resolve
-from attn_jax.cli.results import read_result
+from attn_jax.data.pairs import Pairs
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor
 from attn_jax.evaluation.kinds import find_metric
 from attn_jax.evaluation.points import r2
-from attn_jax.tasks.curves import true_curve
-from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.points import PointsTask
+from attn_jax.runs import training
+from attn_jax.runs.build import build_setup, build_task
+from attn_jax.runs.checks import best_metric
+from attn_jax.runs.options import change, resolve
+from attn_jax.runs.results import read_result
+from attn_jax.tasks.points.curves import true_curve
+from attn_jax.tasks.points.points import PointsTask
 from configs import kernel_classification, kernel_csv, kernel_learned_width
 
 NO_FILES = Files()
@@ -399,7 +400,7 @@ def test_minibatches_go_over_all_points_in_an_order_of_the_seed():
 )
 def test_what_is_wrong_with_a_config_is_one_line_and_leaves_no_work_directory(changes, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        runs.open_run(resolve(small(**changes)), tmp_path / "run")
+        training.open_run(resolve(small(**changes)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

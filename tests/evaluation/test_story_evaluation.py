@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from attn_jax.cli import commands
-from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.options import change, resolve
-from attn_jax.cli.runs import choose_seed
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Results
 from attn_jax.evaluation.stories import evidence_line
 from attn_jax.evaluation.text import TextEvaluator
+from attn_jax.runs.build import build_setup, build_task
+from attn_jax.runs.options import change, resolve
+from attn_jax.runs.training import choose_seed
 from attn_jax.tasks.task import Pairs, Task
 from configs import babi_memn2n
 

@@ -16,20 +16,20 @@ import pytest
 from arrays import fill
 from tiny_run import WORDS, tiny_config
 
-from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.options import change, resolve
+from attn_jax.data.batching import encode_pairs
+from attn_jax.data.facts import Kept
+from attn_jax.data.vocabulary import Characters, Inflections, TaggedLemmas, TaggedTexts, Words
+from attn_jax.decoding.options import BeamOptions, DecodeOptions, SampleOptions
+from attn_jax.decoding.translate import Translation, Translator
 from attn_jax.errors import UserError
-from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Evaluator, Predictor
 from attn_jax.evaluation.files import float32_text
-from attn_jax.evaluation.options import BeamOptions, DecodeOptions, SampleOptions
 from attn_jax.evaluation.text import check_text_metrics
 from attn_jax.evaluation.text_predictor import TextPredictor
-from attn_jax.evaluation.translate import Translation, Translator
-from attn_jax.tasks.batching import encode_pairs
-from attn_jax.tasks.facts import Kept
+from attn_jax.figures import plots
+from attn_jax.runs.build import build_setup, build_task
+from attn_jax.runs.options import change, resolve
 from attn_jax.tasks.task import Pairs
-from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, TaggedTexts, Words
 from attn_jax.token_ids import UNK
 from configs import language_id_conv
 
@@ -299,9 +299,7 @@ def test_a_classifier_refuses_targets_that_are_no_labels(tmp_path):
     for name, text in (("source", "a\nbird\n"), ("target", "a\na bird can\n")):
         (tmp_path / name).write_text(text, encoding="utf-8")
     files = str(tmp_path / "source"), str(tmp_path / "target")
-    with pytest.raises(
-        UserError, match=r"target: the target 'a bird can' has 3 tokens; the model needs"
-    ):
+    with pytest.raises(UserError, match=r"target: the target 'a bird can' has 3 tokens; the model needs"):
         classifier.predictor.read_files(*files)
     assert len(setup().predictor.read_files(*files)) == 2
 

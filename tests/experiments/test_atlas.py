@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from attn_jax.attention import NORMALIZERS, SCORES
+from attn_jax.attention.recurrent.heads import RECURRENT
 from attn_jax.attention.signed import FITS
-from attn_jax.attention.written.heads import WRITTEN
 from experiments import atlas, raw
 
 MECHANISMS = atlas.mechanisms()
@@ -18,7 +18,7 @@ def test_every_entry_of_the_tables_is_in_it_with_an_equation():
         *SCORES,
         *NORMALIZERS,
         *(name for name, kind in FITS.items() if kind),
-        *(f"memory_{n}" for n in WRITTEN),
+        *(f"memory_{n}" for n in RECURRENT),
     }
     assert expected < set(MECHANISMS)
     assert len({mechanism.key for mechanism in MECHANISMS.values()}) == len(MECHANISMS)

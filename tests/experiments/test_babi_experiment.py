@@ -7,10 +7,11 @@ import signal
 import numpy as np
 import pytest
 
-from attn_jax.cli import sweep
-from attn_jax.cli.overrides import load_config_file, override
-from attn_jax.cli.workdir import save_config
 from attn_jax.errors import Interrupted, UserError, one_line
+from attn_jax.runs.config_files import load_config_file
+from attn_jax.runs.overrides import override
+from attn_jax.runs.workdir import save_config
+from attn_jax.sweeps import sweep
 from configs import base
 from experiments import babi, raw
 

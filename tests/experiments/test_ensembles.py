@@ -2,8 +2,9 @@
 
 import pytest
 
-from attn_jax.cli.overrides import load_config_file, override
 from attn_jax.evaluation.statistics import t_interval
+from attn_jax.runs.config_files import load_config_file
+from attn_jax.runs.overrides import override
 from experiments import ensembles, raw, render
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from attn_jax.cli.options import change
+from attn_jax.runs.options import change
 from configs import scenes_glimpses
 from experiments import glimpse_operations as experiment
 from experiments import raw

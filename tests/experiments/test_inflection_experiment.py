@@ -8,13 +8,13 @@ import subprocess
 import pytest
 from ml_collections import ConfigDict
 
-from attn_jax.cli.checks import check
-from attn_jax.cli.options import change, resolve
-from attn_jax.cli.overrides import load_file
-from attn_jax.cli.sweep import jobs
-from attn_jax.cli.tree import flatten
+from attn_jax.data.files import load_json
 from attn_jax.errors import UserError
-from attn_jax.tasks.files import load_json
+from attn_jax.runs.checks import check
+from attn_jax.runs.config_files import load_file
+from attn_jax.runs.options import change, resolve
+from attn_jax.runs.tree import flatten
+from attn_jax.sweeps.sweep import jobs
 from experiments import captions, inflection, inflection_peer, render, soft_vs_hard_tags, translation
 
 ROOT = pathlib.Path(inflection.__file__).resolve().parents[1]

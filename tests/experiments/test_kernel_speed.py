@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attn_jax.tasks.curves import curve
+from attn_jax.tasks.points.curves import curve
 from experiments.benchmarks import kernel_speed as speed
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from attn_jax.tasks.indexing import IndexOptions, write_index
+from attn_jax.data.indexing import IndexOptions, write_index
 from experiments.benchmarks import large_corpus
 from experiments.benchmarks.page import corpora
 

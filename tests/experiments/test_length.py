@@ -5,10 +5,10 @@ import pathlib
 import numpy as np
 import pytest
 
-from attn_jax.cli.options import change, resolve
-from attn_jax.cli.overrides import load_file
-from attn_jax.cli.runs import check
 from attn_jax.errors import UserError
+from attn_jax.runs.config_files import load_file
+from attn_jax.runs.options import change, resolve
+from attn_jax.runs.training import check
 from experiments import length, raw, scores
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

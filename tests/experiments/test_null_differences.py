@@ -4,9 +4,9 @@ import pathlib
 
 import numpy as np
 
-from attn_jax.cli.sweep import check_jobs, named
+from attn_jax.data.files import save_json
 from attn_jax.evaluation.paired import sentences_of
-from attn_jax.tasks.files import save_json
+from attn_jax.sweeps.sweep import check_jobs, named
 from experiments import null_differences as null
 
 

@@ -4,13 +4,14 @@ import pathlib
 
 import pytest
 
-from attn_jax.cli.options import change, resolve
-from attn_jax.cli.overrides import load_config_file, load_file, override
-from attn_jax.cli.runs import check
-from attn_jax.cli.sweep import RESULTS, jobs, overrides_of
-from attn_jax.cli.workdir import save_config
+from attn_jax.data.files import save_json
 from attn_jax.errors import UserError
-from attn_jax.tasks.files import save_json
+from attn_jax.runs.config_files import load_config_file, load_file
+from attn_jax.runs.options import change, resolve
+from attn_jax.runs.overrides import override
+from attn_jax.runs.training import check
+from attn_jax.runs.workdir import save_config
+from attn_jax.sweeps.sweep import RESULTS, jobs, overrides_of
 from experiments import inflection, of_sweep, recall
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attn_jax.cli.options import resolve
+from attn_jax.runs.options import resolve
 from experiments import raw
 from experiments import receptive_field as experiment
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from attn_jax.data.files import save_json
 from attn_jax.errors import UserError
-from attn_jax.tasks.files import save_json
 from experiments import raw, sharding
 
 ROWS = [{"parallel": "mesh", "devices": 1, "state": 43_800_020, "temporary": 74_842_432}]

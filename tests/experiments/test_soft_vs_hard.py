@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from attn_jax.cli.options import resolve
-from attn_jax.cli.runs import check
+from attn_jax.runs.options import resolve
+from attn_jax.runs.training import check
 from experiments import soft_vs_hard
 from experiments.soft_vs_hard import LANGUAGES, VARIANTS, closed, config_of, evaluations, overrides, report
 

@@ -6,13 +6,13 @@ import shlex
 import numpy as np
 import pytest
 
-from attn_jax.cli.options import change, resolve
-from attn_jax.cli.overrides import load_file
-from attn_jax.cli.runs import check
-from attn_jax.cli.sweep import named
+from attn_jax.data.files import save_json
 from attn_jax.errors import UserError
-from attn_jax.tasks.files import save_json
-from attn_jax.tasks.scenes.scene import World
+from attn_jax.runs.config_files import load_file
+from attn_jax.runs.options import change, resolve
+from attn_jax.runs.training import check
+from attn_jax.sweeps.sweep import named
+from attn_jax.tasks.images.scene import World
 from experiments import raw, where, where_beyond, xu_tricks
 
 JOBS = list(named(where.sweep(), pathlib.Path("where.py")))

@@ -13,21 +13,21 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from tiny_run import WORDS
 
-from attn_jax.cli.inputs import Files, decoded, lines_of
+from attn_jax.data.batching import FILL, assign, encode_pairs, eval_batches
+from attn_jax.data.buckets import choose_buckets
+from attn_jax.data.files import load_checked, load_json, save_checked, save_json
+from attn_jax.data.pairs import Pairs
+from attn_jax.data.text import read_lines
+from attn_jax.data.vocabulary import Characters, Inflections, SentencePiece, TaggedLemmas, Words, from_json
+from attn_jax.decoding.options import DecodeOptions
+from attn_jax.decoding.translate import Translation, Translator
 from attn_jax.errors import UserError, printable
-from attn_jax.evaluation import plots
-from attn_jax.evaluation.options import DecodeOptions
-from attn_jax.evaluation.report.page import render, to_json
 from attn_jax.evaluation.text_predictor import TextPredictor
-from attn_jax.evaluation.translate import Translation, Translator
-from attn_jax.tasks.batching import FILL, assign, encode_pairs, eval_batches
-from attn_jax.tasks.buckets import choose_buckets
-from attn_jax.tasks.files import load_checked, load_json, save_checked, save_json
-from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.text import read_lines
-from attn_jax.tasks.vocabulary import Characters, Inflections, SentencePiece, TaggedLemmas, Words, from_json
+from attn_jax.figures import plots
+from attn_jax.inspection.report.page import render, to_json
+from attn_jax.notices import Progress, notice
+from attn_jax.runs.inputs import Files, decoded, lines_of
 from attn_jax.token_ids import EOS, PAD, SPECIAL, UNK
-from attn_jax.training.progress import Progress, notice
 
 settings.register_profile("here", deadline=None, max_examples=60, derandomize=True, database=None)
 settings.load_profile("here")

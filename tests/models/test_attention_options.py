@@ -11,12 +11,12 @@ from attn_jax.attention.maps import Fitted, Hopfield
 from attn_jax.attention.normalizing import TopKeys
 from attn_jax.attention.parts import Part
 from attn_jax.attention.scores import Dot, Score
-from attn_jax.cli.tree import resolve_tree
 from attn_jax.models.attention_options import WINDOWS, WRAPPERS, AttentionOptions, MapOptions, Same
 from attn_jax.models.memory_networks.episodes import GATE_SCORES, GATES
 from attn_jax.models.mixer_options import MIXERS
 from attn_jax.models.seq2seq.options import SourceAttentionOptions
 from attn_jax.parts import fields_of, read, recipe_of
+from attn_jax.runs.tree import resolve_tree
 
 # Fields that the builders set from the model, and fields that are constants of a method: they are no options.
 FACTS = {"query_features", "num_heads", "num_scaled", "all_terms"}

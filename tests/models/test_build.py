@@ -2,12 +2,12 @@
 
 import pytest
 
-from attn_jax.cli.build import build_setup, describe
-from attn_jax.cli.options import change, resolve
+from attn_jax.data.facts import Kept
+from attn_jax.data.vocabulary import Words
+from attn_jax.decoding.options import BeamOptions, DecodeOptions
 from attn_jax.errors import UserError
-from attn_jax.evaluation.options import BeamOptions, DecodeOptions
-from attn_jax.tasks.facts import Kept
-from attn_jax.tasks.vocabulary import Words
+from attn_jax.runs.build import build_setup, describe
+from attn_jax.runs.options import change, resolve
 from configs import enja_none, enja_transformer, language_id_conv, language_id_selfattentive, sort_entmax, zipf
 
 

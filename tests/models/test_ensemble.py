@@ -12,19 +12,19 @@ from arrays import compiled
 from tiny_run import tiny_config, train
 
 from attn_jax.cli import commands
-from attn_jax.cli.build import build_setup, build_task
-from attn_jax.cli.load import load
-from attn_jax.cli.options import change, default_config, resolve
-from attn_jax.cli.overrides import override
-from attn_jax.cli.runs import open_run
-from attn_jax.cli.snapshot import restore
-from attn_jax.cli.workdir import load_config
+from attn_jax.decoding.decode import greedy
 from attn_jax.errors import UserError
-from attn_jax.evaluation.attention_measures import measure_attention
-from attn_jax.evaluation.decode import greedy
+from attn_jax.inspection.attention_measures import measure_attention
 from attn_jax.models.base import Model
 from attn_jax.models.ensemble import MixedEnsemble, ensemble_of, stacked
 from attn_jax.models.module import SequenceModule
+from attn_jax.runs.build import build_setup, build_task
+from attn_jax.runs.load import load
+from attn_jax.runs.options import change, default_config, resolve
+from attn_jax.runs.overrides import override
+from attn_jax.runs.snapshot import restore
+from attn_jax.runs.training import open_run
+from attn_jax.runs.workdir import load_config
 from attn_jax.token_ids import BOS, EOS, PAD
 
 FAMILIES = {

@@ -10,9 +10,9 @@ from flax.traverse_util import flatten_dict
 from tiny_seq2seq import build, random_params, sentences
 from tiny_stories import VOCAB, random_batch
 
-from attn_jax.cli.options import change, resolve
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.runs.options import change, resolve
 from configs import base
 
 TOGETHER = {

@@ -9,9 +9,9 @@ import pytest
 from arrays import fill
 from tiny_run import fitted
 
-from attn_jax.cli.options import default_config, resolve
+from attn_jax.data.sizes import TextSizes
 from attn_jax.models.ensemble import MixedEnsemble, ensemble_of, stacked
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.runs.options import default_config, resolve
 from attn_jax.types import Picture
 
 SIZES = TextSizes(9, 8, image=(16, 16, 3))

@@ -7,9 +7,9 @@ import pytest
 from arrays import fill
 from tiny_run import fitted
 
-from attn_jax.cli.options import change, default_config, resolve, schema_of
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.runs.options import change, default_config, resolve, schema_of
 from attn_jax.types import Picture
 
 SIZES = TextSizes(9, 8, image=(8, 12, 3))

@@ -9,8 +9,8 @@ import pytest
 from arrays import compiled
 from tiny_seq2seq import BOS, EOS, PAD, TARGET_VOCAB, build, random_params, sentences
 
+from attn_jax.decoding.beam_search import beam_search
 from attn_jax.errors import UserError
-from attn_jax.evaluation.beam_search import beam_search
 from attn_jax.outputs.pointer import coverage_loss, scatter
 
 BATCH = sentences([(7, 3), (4, 6), (0, 0)], 8, 7)  # source, target; the last row is padding

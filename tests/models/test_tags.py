@@ -7,11 +7,11 @@ import pytest
 from arrays import compiled
 from tiny_seq2seq import BOS, EOS, PAD, SOURCE_VOCAB, TARGET_VOCAB, build, random_params
 
-from attn_jax.cli.options import change, resolve
+from attn_jax.data.sizes import TextSizes
+from attn_jax.data.vocabulary import TaggedLemmas, from_json
 from attn_jax.errors import UserError
 from attn_jax.models.tags import split_tags
-from attn_jax.tasks.sizes import TextSizes
-from attn_jax.tasks.vocabulary import TaggedLemmas, from_json
+from attn_jax.runs.options import change, resolve
 from configs.base import get_config
 
 SOURCE = np.array(

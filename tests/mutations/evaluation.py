@@ -6,13 +6,13 @@ POINTS = "evaluation/test_point_evaluation.py"
 
 MUTATIONS = {
     "bos_before_eos": Mutation(
-        "evaluation/attention_measures.py",
+        "inspection/attention_measures.py",
         "order = [*range(2, n + 2), 0, 1, *range(n + 2, len(one.columns))]",
         "order = [*range(2, n + 2), 1, 0, *range(n + 2, len(one.columns))]",
-        "evaluation/test_attention_measures.py::test_a_source_that_follows_eos_and_bos_is_read_without_them",
+        "inspection/test_attention_measures.py::test_a_source_that_follows_eos_and_bos_is_read_without_them",
     ),
     "samples_without_empty_lines": Mutation(
-        "evaluation/translate.py",
+        "decoding/translate.py",
         "[first + filled[i] for i in indices]",
         "[first + i for i in indices]",
         "evaluation/test_text_evaluation.py::test_empty_lines_count_in_the_numbers_that_samples_depend_on",

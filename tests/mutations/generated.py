@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
-TARGETS = ("attention", "evaluation/beam_search.py", "evaluation/decode.py", "training")  # below attn_jax
+TARGETS = ("attention", "decoding/beam_search.py", "decoding/decode.py", "training")  # below attn_jax
 COMPARISONS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
 COMPARISONS |= {ast.Eq: ("==", "!="), ast.NotEq: ("!=", "==")}
 ARITHMETIC = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")}
 TESTED_BY = {  # where the tests of a file have another name, or there are several
-    "evaluation/beam_search.py": ("evaluation/test_decode.py",),
+    "decoding/beam_search.py": ("decoding/test_decode.py",),
     "attention/convolution.py": ("models/transformer/test_transformer.py",),
     "attention/normalizers/forms.py": ("attention/test_blockwise.py",),
     "training/parallel.py": ("training/test_parallel.py", "training/test_fsdp.py"),
@@ -32,7 +32,7 @@ TESTED_BY = {  # where the tests of a file have another name, or there are sever
     "models/picture_options.py": ("models/test_picture_models.py",),
     "layers/glimpses.py": ("layers/test_crops.py", "models/glimpses/test_glimpses.py"),
     "models/glimpses": ("models/glimpses/test_glimpses.py",),
-    "cli/exported_decoder.py": ("cli/test_export.py",),
+    "runs/exported_decoder.py": ("runs/test_export.py",),
 }
 USED_BY = {  # folder -> tests of what is built from it, for faults that no test of its own notices
     "attention/hard": ("models/seq2seq", "test_library.py"),
@@ -43,7 +43,7 @@ USED_BY = {  # folder -> tests of what is built from it, for faults that no test
         "models/transformer",
         "test_library.py",
     ),
-    "training": ("cli/test_runs.py", "faults/test_kills.py"),
+    "training": ("runs/test_run_training.py", "faults/test_kills.py"),
     "evaluation": ("evaluation/test_text_evaluation.py", "cli/test_commands.py"),
 }
 SHORT_CUT = "a short cut: with top_k 0 and top_p 1 the filter that follows keeps every token"
@@ -52,17 +52,17 @@ ONE_SHAPE = "only the shape is used, and that of every block is the same"
 # fault in it, without its indentation, which outlive a change above the line.
 EXPLAINED: dict[tuple[str, str], str] = {
     (
-        "evaluation/beam_search.py",
+        "decoding/beam_search.py",
         "return beams.done | (beams.t >= limits) | (beams.ended.score[:, -1] > best_ahead)",
     ): "a search that goes on at a tie finds nothing better, since scores only fall",
     (
         "attention/normalizers/constrained.py",
         "low = jnp.where(_sum(jnp.clip(x, 0.0, u)) > 1, 0.0, -1.0)",
     ): "where the sum is exactly one, both brackets hold the root 0",
-    ("evaluation/decode.py", "if top_k == 1 and top_p == 1:"): SHORT_CUT,
-    ("evaluation/decode.py", "if top_k == 0 and top_p == 2:"): SHORT_CUT,
+    ("decoding/decode.py", "if top_k == 1 and top_p == 1:"): SHORT_CUT,
+    ("decoding/decode.py", "if top_k == 0 and top_p == 2:"): SHORT_CUT,
     (
-        "attention/written/mesa.py",
+        "attention/recurrent/mesa.py",
         "going = square >= least",
     ): "a residual that is exactly as large as rounding may be taken as either",
     ("attention/blockwise.py", "scores = jax.eval_shape(masked, jax.tree.map(lambda x: x[1], blocks))"): ONE_SHAPE,
@@ -103,7 +103,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
         "part = jax.lax.dynamic_slice(padded, (top, left, 1), (side, side, pixels.shape[2])) / 255.0",
     ): "a slice of all channels begins at channel 0, where dynamic_slice puts every other beginning",
     (
-        "cli/exported_decoder.py",
+        "runs/exported_decoder.py",
         "for length in range(max(limits, default=1)):",
     ): "without sources, one step more adds no token to any",
 }

@@ -61,10 +61,10 @@ MUTATIONS = {
         f"{GLIMPSES}::test_the_gaussian_score_differentiates_expectations",
     ),
     "training_digits_in_the_test": Mutation(
-        "tasks/scenes/real_digits.py",
+        "tasks/images/real_digits.py",
         "np.flatnonzero((self.labels == digit) & (self.held_out == held_out))",
         "np.flatnonzero(self.labels == digit)",
-        "tasks/scenes/test_real_digits.py",
+        "tasks/images/test_real_digits.py",
     ),
     "temperature_stays": Mutation(
         "models/seq2seq/objectives.py",

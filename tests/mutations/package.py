@@ -5,40 +5,40 @@ from mutation import Mutation
 MUTATIONS = {
     # Tasks.
     "same_pairs_every_epoch": Mutation(
-        "tasks/batching.py",
+        "data/batching.py",
         "rng = np.random.default_rng((seed, number))",
         "rng = np.random.default_rng(seed)",
-        "tasks/test_batching.py::test_every_epoch_deals_its_pairs_anew",
+        "data/test_batching.py::test_every_epoch_deals_its_pairs_anew",
     ),
     "same_buckets_every_epoch": Mutation(
-        "tasks/batching.py",
+        "data/batching.py",
         "np.random.default_rng((ORDER, number)).permutation(steps)",
         "np.random.default_rng(ORDER).permutation(steps)",
-        "tasks/test_batching.py::test_every_epoch_has_its_own_order_of_buckets_and_all_seeds_have_the_same",
+        "data/test_batching.py::test_every_epoch_has_its_own_order_of_buckets_and_all_seeds_have_the_same",
     ),
     "bucket_side": Mutation(
-        "tasks/batching.py",
+        "data/batching.py",
         "fits = [(source <= s) & (target <= t) for s, t in buckets]",
         "fits = [(source <= s) & (target < t) for s, t in buckets]",
-        "tasks/test_batching.py::test_first_bucket_in_order_of_area_that_holds_both_sides",
+        "data/test_batching.py::test_first_bucket_in_order_of_area_that_holds_both_sides",
     ),
     "rows_of_tokens": Mutation(
-        "tasks/batching.py",
+        "data/batching.py",
         "return max(1, batch_size // target_length // row_multiple) * row_multiple",
         "return max(row_multiple, batch_size // target_length)",
-        "tasks/test_batching.py::test_size_in_tokens_is_of_padded_target_positions",
+        "data/test_batching.py::test_size_in_tokens_is_of_padded_target_positions",
     ),
     "tie_break": Mutation(
-        "tasks/token_table.py",
+        "data/token_table.py",
         "key=lambda t: (-counts[t], t))",
         "key=lambda t: -counts[t])",
-        "tasks/test_vocabulary.py::test_most_frequent_first_and_ties_alphabetical",
+        "data/test_vocabulary.py::test_most_frequent_first_and_ties_alphabetical",
     ),
     "min_count": Mutation(
-        "tasks/token_table.py",
+        "data/token_table.py",
         "if counts[token] >= min_count)",
         "if counts[token] > min_count)",
-        "tasks/test_vocabulary.py::test_vocab_size_and_min_count",
+        "data/test_vocabulary.py::test_vocab_size_and_min_count",
     ),
     # Training.
     "clipped_with_running_means": Mutation(
@@ -72,22 +72,22 @@ MUTATIONS = {
         "training/test_loop.py::test_each_device_keeps_its_rows_in_every_microbatch",
     ),
     "time_of_one_process": Mutation(
-        "cli/run_state.py",
+        "runs/run.py",
         'self.seconds, self.finished = extra["seconds"], extra["finished"]',
         'self.seconds, self.finished = 0.0, extra["finished"]',
-        "cli/test_runs.py::test_time_of_all_processes_is_added_up",
+        "runs/test_run_training.py::test_time_of_all_processes_is_added_up",
     ),
     "failed_with_a_result": Mutation(
-        "cli/sweep.py",
+        "sweeps/sweep.py",
         'if code or not (where / "result.json").exists() else',
         'if not (where / "result.json").exists() else',
-        "cli/test_sweep.py::test_a_run_that_ends_with_an_error_has_failed_even_with_a_result",
+        "sweeps/test_sweep.py::test_a_run_that_ends_with_an_error_has_failed_even_with_a_result",
     ),
     "first_override_counts": Mutation(
-        "cli/overrides.py",
-        'i for i, (name, _) in enumerate(map(_split, arguments)) if name.startswith("config.")}',
-        'i for i, (name, _) in reversed([*enumerate(map(_split, arguments))]) if name.startswith("config.")}',
-        "cli/test_overrides.py::test_of_a_key_given_twice_the_last_counts",
+        "cli/command_line.py",
+        'i for i, (name, _) in enumerate(map(split, arguments)) if name.startswith("config.")}',
+        'i for i, (name, _) in reversed([*enumerate(map(split, arguments))]) if name.startswith("config.")}',
+        "cli/test_command_line.py::test_of_a_key_given_twice_the_last_counts",
     ),
     "std_of_a_population": Mutation(
         "evaluation/metrics.py",

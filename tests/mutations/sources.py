@@ -3,14 +3,12 @@
 from mutation import Mutation
 
 MUTATIONS = {
-    "last_vector_of_a_word": Mutation(
-        "tasks/word_vectors.py", "exact.add(index)", "pass", "tasks/test_word_vectors.py"
-    ),
+    "last_vector_of_a_word": Mutation("data/word_vectors.py", "exact.add(index)", "pass", "data/test_word_vectors.py"),
     "vectors_without_scale": Mutation(
-        "cli/vectors.py",
+        "runs/vectors.py",
         "width**-0.5 if SCALED in path else 1.0",
         "1.0",
-        "cli/test_vectors.py::test_found_rows_are_taken_and_others_stay",
+        "runs/test_vectors.py::test_found_rows_are_taken_and_others_stay",
     ),
     "end_token_first": Mutation(
         "models/seq2seq/model.py",

@@ -1,8 +1,8 @@
 """Rule-based solver of the twenty bAbI tasks: an oracle for generated stories and for the reader of the files.
 
-It repeats the words of attn_jax.tasks.babi.worlds on purpose: sharing no code, it can check the generator. On the files
-of version 1.2 (tests/oracles/test_babi_solver.py counts, with BABI_DIR naming their folder), 1,000 training and 1,000
-test questions of each task in en, 10,000 training questions of each but task 3 in en-10k:
+It repeats the words of attn_jax.tasks.stories.worlds on purpose: sharing no code, it can check the generator. On the
+files of version 1.2 (tests/oracles/test_babi_solver.py counts, with BABI_DIR naming their folder), 1,000 training and
+1,000 test questions of each task in en, 10,000 training questions of each but task 3 in en-10k:
 
 - every answer equals the file's, except for 1 training and 2 test questions of task 5 in en (18 training ones in
   en-10k). They ask what A gave to B after A gave B two different things; the file names the first thing, the solver the
@@ -48,7 +48,7 @@ DESTINATION = {"hungry": "kitchen", "thirsty": "kitchen", "bored": "garden", "ti
 
 
 def solve(number: int, statements: Statements, question: str) -> str:
-    """Returns the answer to a question. Sentences are those of attn_jax.tasks.babi.format.split_story.
+    """Returns the answer to a question. Sentences are those of attn_jax.tasks.stories.format.split_story.
 
     Raises:
         UserError: see `explain`.

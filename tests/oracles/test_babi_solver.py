@@ -7,8 +7,8 @@ import pytest
 from oracles.babi_solver import SOLVERS, explain, solve
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.babi.format import read_questions, split_story
-from attn_jax.tasks.babi.task import find
+from attn_jax.tasks.stories.babi import find
+from attn_jax.tasks.stories.format import read_questions, split_story
 
 FOLDER = os.environ.get("BABI_DIR", "")
 FILES = (("en", "train"), ("en", "test"), ("en-10k", "train"))

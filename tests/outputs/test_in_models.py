@@ -7,10 +7,10 @@ import pytest
 from arrays import compiled
 from tiny_seq2seq import BOS, PAD, build, random_params, sentences
 
-from attn_jax.cli.options import change, resolve
+from attn_jax.data.sizes import TextSizes
 from attn_jax.outputs import OUTPUTS
 from attn_jax.parts import fields_of
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.runs.options import change, resolve
 from configs.base import get_config
 
 BATCH = sentences([(3, 4), (5, 2), (1, 3)], 5, 4)

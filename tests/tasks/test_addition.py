@@ -3,7 +3,7 @@
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.addition import addition, write_sum
+from attn_jax.tasks.synthetic.addition import addition, write_sum
 
 SMALL = dict(digits=(1, 6), test_digits=(), reverse=False, num_examples=300, valid_size=60)
 

@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.dates import EXAMPLES, FIRST, LAST, PIVOT, STYLES, TEST_SIZE, dates, era_of, kanji_number
+from attn_jax.tasks.synthetic.dates import EXAMPLES, FIRST, LAST, PIVOT, STYLES, TEST_SIZE, dates, era_of, kanji_number
 
 DAY = datetime.date(2026, 11, 21)
 FIRST_YEARS = {"明治": 1868, "大正": 1912, "昭和": 1926, "平成": 1989, "令和": 2019}

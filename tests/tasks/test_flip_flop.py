@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.flip_flop import WORDS, entropy, flip_flop, is_read, sample
+from attn_jax.tasks.synthetic.flip_flop import WORDS, entropy, flip_flop, is_read, sample
 
 SMALL = dict(num_instructions=12, ignored=0.5, test_ignored=0.9, num_examples=60, valid_size=20)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attn_jax.tasks.in_context import InContextOptions
+from attn_jax.tasks.synthetic.in_context import InContextOptions
 
 TASK = InContextOptions(features=3, num_pairs=6, noise=0.4)
 

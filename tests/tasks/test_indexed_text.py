@@ -10,18 +10,18 @@ import pytest
 from tiny_run import tiny_config, train, write_pairs
 
 from attn_jax.cli import index as command
-from attn_jax.cli.build import build_task
-from attn_jax.cli.options import resolve
+from attn_jax.data import indexing, token_index
+from attn_jax.data.batching import FILL, EncodedPairs, Ragged, encode_pairs
+from attn_jax.data.indexing import IndexOptions, write_index
+from attn_jax.data.pairs import Pairs
+from attn_jax.data.streaming import StreamedBatches
+from attn_jax.data.text import read_parallel
+from attn_jax.data.token_index import INDEX, MEMBERS, OFFSETS, PROGRESS, open_index, verify
+from attn_jax.data.vocabulary import Words
 from attn_jax.errors import UserError
-from attn_jax.tasks import indexing, token_index
-from attn_jax.tasks.batching import FILL, EncodedPairs, Ragged, encode_pairs
-from attn_jax.tasks.indexed_text import indexed_text
-from attn_jax.tasks.indexing import IndexOptions, write_index
-from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.streaming import StreamedBatches
-from attn_jax.tasks.text import read_parallel
-from attn_jax.tasks.token_index import INDEX, MEMBERS, OFFSETS, PROGRESS, open_index, verify
-from attn_jax.tasks.vocabulary import Words
+from attn_jax.runs.build import build_task
+from attn_jax.runs.options import resolve
+from attn_jax.tasks.text.indexed_text import indexed_text
 
 OPTIONS = IndexOptions(min_count=1, buckets=(6, 9))
 
@@ -195,7 +195,7 @@ def test_the_command_and_a_training(folder, texts, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_run_never_goes_on_over_another_index(texts, tmp_path, monkeypatch):
     """Of the same vocabularies, sizes and first pairs."""
-    monkeypatch.setattr("attn_jax.tasks.indexed_text.SHOWN", 10)
+    monkeypatch.setattr("attn_jax.tasks.text.indexed_text.SHOWN", 10)
     other = [tmp_path / path.name for path in texts]
     for path, copy in zip(texts, other, strict=True):
         *lines, before, last = path.read_text().splitlines(keepends=True)

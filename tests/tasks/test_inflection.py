@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from attn_jax.cli.build import build_task
-from attn_jax.cli.options import resolve
+from attn_jax.data.vocabulary import Characters, Inflections, from_json
 from attn_jax.errors import UserError
-from attn_jax.tasks import made_language
-from attn_jax.tasks.inflection import InflectionOptions, inflection
-from attn_jax.tasks.inflection_files import read_forms
-from attn_jax.tasks.made_language import EXAMPLES, NOUN, NUM_EXAMPLES, TEST_SIZE, VERB, inflect
-from attn_jax.tasks.vocabulary import Characters, Inflections, from_json
+from attn_jax.runs.build import build_task
+from attn_jax.runs.options import resolve
+from attn_jax.tasks.text import made_language
+from attn_jax.tasks.text.inflection import InflectionOptions, inflection
+from attn_jax.tasks.text.inflection_files import read_forms
+from attn_jax.tasks.text.made_language import EXAMPLES, NOUN, NUM_EXAMPLES, TEST_SIZE, VERB, inflect
 from attn_jax.token_ids import UNK
 from configs.base import get_config
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from attn_jax.cli.build import build_task
-from attn_jax.cli.options import resolve
+from attn_jax.data.batching import encode_pairs
+from attn_jax.data.vocabulary import Characters, Words, from_json
 from attn_jax.errors import UserError
-from attn_jax.tasks.batching import encode_pairs
-from attn_jax.tasks.labelled_text import label_vocabulary, labelled_text, read_labelled
-from attn_jax.tasks.vocabulary import Characters, Words, from_json
+from attn_jax.runs.build import build_task
+from attn_jax.runs.options import resolve
+from attn_jax.tasks.text.labelled_text import label_vocabulary, labelled_text, read_labelled
 from attn_jax.token_ids import EOS, UNK
 from configs.base import get_config
 

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from attn_jax.cli.build import build_task
-from attn_jax.cli.options import resolve
+from attn_jax.data.vocabulary import Characters, from_json
 from attn_jax.errors import UserError
-from attn_jax.tasks.language_id import (
+from attn_jax.runs.build import build_task
+from attn_jax.runs.options import resolve
+from attn_jax.tasks.text.language_id import (
     HELD_OUT_SHARE,
     LANGUAGES,
     NUM_LEMMAS,
@@ -21,7 +22,6 @@ from attn_jax.tasks.language_id import (
     make_lexicons,
     read_lexicons,
 )
-from attn_jax.tasks.vocabulary import Characters, from_json
 from attn_jax.token_ids import EOS, UNK
 from configs.base import get_config
 
@@ -99,7 +99,7 @@ def test_it_is_known_that_other_languages_are_another_cut(task):
 @pytest.mark.slow
 def test_the_same_data_in_every_process(task):
     script = (
-        "import hashlib; from attn_jax.tasks.language_id import language_id; "
+        "import hashlib; from attn_jax.tasks.text.language_id import language_id; "
         f"print(hashlib.sha256(repr(language_id(**{DEFAULTS}).splits).encode()).hexdigest())"
     )
     run = subprocess.run(

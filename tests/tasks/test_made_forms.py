@@ -2,11 +2,11 @@
 
 import pytest
 
+from attn_jax.data.vocabulary import Inflections, TaggedLemmas
 from attn_jax.errors import UserError
 from attn_jax.tasks import Pairs
-from attn_jax.tasks.inflection import inflection
-from attn_jax.tasks.made_forms import COPY, copies, hallucinate, stem_of
-from attn_jax.tasks.vocabulary import Inflections, TaggedLemmas
+from attn_jax.tasks.text.inflection import inflection
+from attn_jax.tasks.text.made_forms import COPY, copies, hallucinate, stem_of
 
 FORMS = Pairs(
     ["spielen\tV.PTCP;PST", "Haus\tN;PL", "gehen\tV;PST;3", "zu Bett gehen\tV;PST;1", "ab\tADP"],

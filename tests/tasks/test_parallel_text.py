@@ -3,10 +3,10 @@
 import pytest
 from tiny_run import files_config
 
+from attn_jax.data.vocabulary import Words
 from attn_jax.errors import UserError
 from attn_jax.tasks import Pairs
-from attn_jax.tasks.parallel_text import parallel_text
-from attn_jax.tasks.vocabulary import Words
+from attn_jax.tasks.text.parallel_text import parallel_text
 from attn_jax.token_ids import UNK
 
 DEFAULTS = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.permutations import MOVES, follow, permutations, write
+from attn_jax.tasks.synthetic.permutations import MOVES, follow, permutations, write
 
 SMALL = dict(num_things=5, moves="all", lengths=(1, 6), test_lengths=(), num_examples=200, valid_size=30)
 

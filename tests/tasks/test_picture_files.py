@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.picture_files import PictureFilesOptions
-from attn_jax.tasks.pictures import check_image, encode_pictures, read_image
+from attn_jax.tasks.images.picture_files import PictureFilesOptions
+from attn_jax.tasks.images.pictures import check_image, encode_pictures, read_image
 
 LINES = ["0.png\ta cat", "1.png\ta dog", "1.png\tno cat", "2.png\ta cat", "3.png\ta dog"]
 

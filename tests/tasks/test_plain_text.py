@@ -9,13 +9,13 @@ import sys
 import numpy as np
 import pytest
 
-from attn_jax.cli.build import build_task
-from attn_jax.cli.options import resolve
+from attn_jax.data.batching import Batches, encode_pairs, eval_batches
+from attn_jax.data.buckets import choose_buckets
+from attn_jax.data.pieces import SentencePiece
 from attn_jax.errors import UserError
-from attn_jax.tasks.batching import Batches, encode_pairs, eval_batches
-from attn_jax.tasks.buckets import choose_buckets
-from attn_jax.tasks.pieces import SentencePiece
-from attn_jax.tasks.plain_text import (
+from attn_jax.runs.build import build_task
+from attn_jax.runs.options import resolve
+from attn_jax.tasks.text.plain_text import (
     ADJECTIVES,
     DETERMINERS,
     INTRANSITIVE,
@@ -225,7 +225,7 @@ def test_the_text_made_here_is_the_same_in_every_process():
     assert len(set(every)) == len(every)
     assert all(UNK not in task.target_vocabulary.encode(text) for text in every)
     script = (
-        "import hashlib; from attn_jax.tasks.plain_text import plain_text; "
+        "import hashlib; from attn_jax.tasks.text.plain_text import plain_text; "
         f"print(hashlib.sha256(repr(plain_text(**{DEFAULTS}).splits).encode()).hexdigest())"
     )
     run = subprocess.run(

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attn_jax.cli.build import build_task
-from attn_jax.cli.options import resolve
+from attn_jax.data.tables import cells_of, find_separator
 from attn_jax.errors import UserError
-from attn_jax.tasks.curves import curve, spirals, true_curve
-from attn_jax.tasks.regression import regression
-from attn_jax.tasks.tables import cells_of, find_separator
+from attn_jax.runs.build import build_task
+from attn_jax.runs.options import resolve
+from attn_jax.tasks.points.curves import curve, spirals, true_curve
+from attn_jax.tasks.points.regression import regression
 from configs import kernel_regression
 
 TABLE = "rooms, age ,price\n1,2,10\n2,1.5,11\n\n3,7,12.5\n4,-1e1,9\n"

@@ -6,9 +6,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from attn_jax.cli.options import default_config, resolve
 from attn_jax.errors import UserError
-from attn_jax.tasks.recall import choose, entropy, is_value, recall, sample
+from attn_jax.runs.options import default_config, resolve
+from attn_jax.tasks.synthetic.recall import choose, entropy, is_value, recall, sample
 
 SMALL = dict(num_pairs=2, num_keys=5, num_values=6, num_fillers=2, length=7)
 

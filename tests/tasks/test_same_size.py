@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tiny_run import write_pairs
 
+from attn_jax.data.indexing import IndexOptions, write_index
+from attn_jax.data.vocabulary_options import WordsOptions
 from attn_jax.tasks import TASKS
-from attn_jax.tasks.indexing import IndexOptions, write_index
-from attn_jax.tasks.pictures import gallery_of
-from attn_jax.tasks.vocabulary_options import WordsOptions
+from attn_jax.tasks.images.pictures import gallery_of
 
 ROWS = 12
 WORDS = {"vocabulary": WordsOptions(min_count=1)}
@@ -138,7 +138,7 @@ def test_every_task_is_known_to_read_files_or_not():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FROM_FILES)
 def test_other_data_of_the_same_names_and_sizes_has_other_checksums(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("attn_jax.tasks.indexed_text.SHOWN", 10)
+    monkeypatch.setattr("attn_jax.tasks.text.indexed_text.SHOWN", 10)
     found, sizes = [], []
     for number, other in enumerate((False, False, True)):
         folder = tmp_path / str(number)

@@ -10,13 +10,13 @@ import sys
 import numpy as np
 import pytest
 
-from attn_jax.cli.build import build_task
-from attn_jax.cli.options import resolve
+from attn_jax.data.batching import Batches, encode_pairs
+from attn_jax.data.vocabulary import from_json
 from attn_jax.errors import UserError
+from attn_jax.runs.build import build_task
+from attn_jax.runs.options import resolve
 from attn_jax.tasks import Pairs
-from attn_jax.tasks.batching import Batches, encode_pairs
-from attn_jax.tasks.sequences import NUM_EXAMPLES, OPERATIONS, SCARCE, TEST_SIZE, make_pairs, owner, sequences
-from attn_jax.tasks.vocabulary import from_json
+from attn_jax.tasks.synthetic.sequences import NUM_EXAMPLES, OPERATIONS, SCARCE, TEST_SIZE, make_pairs, owner, sequences
 from attn_jax.token_ids import UNK
 from configs.base import get_config
 
@@ -122,7 +122,7 @@ def test_a_smaller_split_is_the_beginning_of_a_larger_one(task):
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_data_in_every_process(task):
     script = (
-        "import hashlib; from attn_jax.tasks.sequences import sequences; "
+        "import hashlib; from attn_jax.tasks.synthetic.sequences import sequences; "
         f"print(hashlib.sha256(repr(sequences(**{DEFAULTS}).splits).encode()).hexdigest())"
     )
     run = subprocess.run(

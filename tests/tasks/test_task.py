@@ -5,14 +5,14 @@ from functools import partial
 import numpy as np
 import pytest
 
+from attn_jax.data.batching import encode_pairs
+from attn_jax.data.facts import Stories
+from attn_jax.data.pairs import Pairs
+from attn_jax.data.vocabulary import StoryWords, Words
 from attn_jax.errors import UserError
 from attn_jax.evaluation.kinds import KINDS
 from attn_jax.tasks import TASKS, PictureTask, PointsTask, Task
-from attn_jax.tasks.babi.encoding import encode_stories
-from attn_jax.tasks.batching import encode_pairs
-from attn_jax.tasks.facts import Stories
-from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.vocabulary import StoryWords, Words
+from attn_jax.tasks.stories.encoding import encode_stories
 from attn_jax.token_ids import PAD
 
 WORDS = "a bird can dance".split()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.zipf import ZipfSource, zipf
+from attn_jax.tasks.synthetic.zipf import ZipfSource, zipf
 
 SMALL = dict(num_words=6, num_classes=2, exponent=1.0)
 SIZES = dict(length=3, num_examples=30, valid_size=5)

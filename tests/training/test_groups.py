@@ -9,8 +9,8 @@ from tiny_model import optimizer
 from tiny_run import tiny_config, train
 
 from attn_jax.attention.hard.baselines import RUNNING
-from attn_jax.cli.options import change
 from attn_jax.errors import UserError
+from attn_jax.runs.options import change
 from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.training.optimizers import RUNNING_RATE, check_groups
 

@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from attn_jax.attention import Attention
+from attn_jax.data.sizes import TextSizes
 from attn_jax.layers.pooling import MeanPooling, StructuredPooling
 from attn_jax.models.attention_options import MapOptions
 from attn_jax.models.base import Model
@@ -13,7 +14,6 @@ from attn_jax.models.family import Family
 from attn_jax.models.output_options import OutputUser
 from attn_jax.models.setting import Setting
 from attn_jax.parts import Options, Where, choice, option, section
-from attn_jax.tasks.sizes import TextSizes
 from attn_jax.token_ids import EOS
 
 ATTENDS = Where(

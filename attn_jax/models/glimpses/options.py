@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from attn_jax.attention.hard.baselines import BASELINES, NoBaseline
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
 from attn_jax.layers.glimpses import GlimpseSensor, PlaceGrid
 from attn_jax.layers.rnn import CELLS
@@ -15,7 +16,6 @@ from attn_jax.models.glimpses.policies import GaussianPlaces, GridPlaces
 from attn_jax.models.output_options import OutputUser
 from attn_jax.models.setting import Setting
 from attn_jax.parts import Options, Recipe, choice, option
-from attn_jax.tasks.sizes import TextSizes
 from attn_jax.token_ids import EOS, SPECIAL
 from attn_jax.types import Dtype
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 from attn_jax.attention import NORMALIZERS
 from attn_jax.attention.scores import KERNELS
 from attn_jax.attention.scores.kernels import check_width
+from attn_jax.data.sizes import PointSizes
 from attn_jax.errors import UserError
 from attn_jax.models.attention_options import AttentionOptions
 from attn_jax.models.family import Family, Nothing
@@ -13,7 +14,6 @@ from attn_jax.models.kernel_regression.criteria import CRITERIA
 from attn_jax.models.kernel_regression.model import KernelRegression, Projection
 from attn_jax.models.setting import Setting
 from attn_jax.parts import Options, Recipe, choice, option, section
-from attn_jax.tasks.sizes import PointSizes
 
 STEP = 2**0.25  # ratio of neighbouring widths in a mixture
 LARGEST_DEGREE = 5

@@ -1,6 +1,6 @@
 """The parts that all memory networks share: the layout of a story in a row of tokens, and the adapter to Model.
 
-A source is several statements and a question (see attn_jax/tasks/babi/task.py):
+A source is several statements and a question (see attn_jax/tasks/stories/babi.py):
 
     mary moved to the bathroom . john went to the hallway . where is mary ?
 
@@ -24,11 +24,11 @@ import numpy as np
 from flax import struct
 
 from attn_jax.attention.information import entropy
+from attn_jax.data.vocabulary import PERIOD_ID, QUESTION_ID
 from attn_jax.models.base import Model, best_tokens, shares
 from attn_jax.models.ensemble import ensemble_of, mean_log_prob
 from attn_jax.models.module import SequenceModule, one_word
 from attn_jax.outputs.base import nll_and_correct
-from attn_jax.tasks.vocabulary import PERIOD_ID, QUESTION_ID
 from attn_jax.token_ids import BOS, EOS, PAD, UNK
 from attn_jax.types import Array, Batch, Bool, Float, Int, Params
 

@@ -12,6 +12,7 @@ from attn_jax.attention import NORMALIZERS, SCORES, Attention
 from attn_jax.attention.maps import Hopfield
 from attn_jax.attention.selective import Selective
 from attn_jax.attention.signed import Subtract
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
 from attn_jax.layers.transformer import NORM_FIRST
 from attn_jax.models.attention_options import (
@@ -34,7 +35,6 @@ from attn_jax.models.setting import Setting
 from attn_jax.outputs import OUTPUTS, OutputLayer, OutputSetting
 from attn_jax.outputs.base import OutputOptions
 from attn_jax.parts import Options, Recipe, choice, option, repeat, section
-from attn_jax.tasks.sizes import TextSizes
 from attn_jax.types import Array
 
 TYINGS = {"adjacent": True, "layerwise": False}

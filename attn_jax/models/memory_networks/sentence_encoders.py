@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.dropout import Dropout
+from attn_jax.data.vocabulary import PERIOD_ID, QUESTION_ID
 from attn_jax.layers.rnn import CELLS, Recurrence
 from attn_jax.models.memory_networks.base import StoryLayout, bags, centred_feature, centred_position, sum_words
-from attn_jax.tasks.vocabulary import PERIOD_ID, QUESTION_ID
 from attn_jax.token_ids import BOS, EOS, PAD
 from attn_jax.types import Array, Bool, Float, Int
 

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
 from attn_jax.layers.rnn import CELLS
 from attn_jax.models.base import Model
@@ -12,7 +13,6 @@ from attn_jax.models.output_options import OutputUser
 from attn_jax.models.recurrent.model import RecurrentLanguageModel
 from attn_jax.models.setting import Setting
 from attn_jax.parts import option
-from attn_jax.tasks.sizes import TextSizes
 from attn_jax.token_ids import BOS, EOS
 
 

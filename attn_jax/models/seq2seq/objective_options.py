@@ -9,6 +9,7 @@ from attn_jax.attention.hard.readings import Reading
 from attn_jax.attention.maps import Map
 from attn_jax.attention.normalizing import Normalize
 from attn_jax.attention.scores import General
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
 from attn_jax.layers.rnn import CELLS, RNN
 from attn_jax.models.attention_options import (
@@ -34,7 +35,6 @@ from attn_jax.models.seq2seq.pointer_objective import PointerObjective
 from attn_jax.models.setting import Setting
 from attn_jax.outputs.base import OutputOptions
 from attn_jax.parts import Options, Recipe, Where, choice, option
-from attn_jax.tasks.sizes import TextSizes
 
 SOFT = READINGS["expectation"]
 # Baselines of whole trajectories: the others need the loss at one token, or at every key.

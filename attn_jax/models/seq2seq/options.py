@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from attn_jax.attention import NORMALIZERS, Attention, Reading
 from attn_jax.attention.hard.monotonic import MonotonicSelection
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError, check_known
 from attn_jax.models.attention_options import ORDER, WINDOWS, WRAPPERS, DroppedAttentionOptions, MapOptions, Same
 from attn_jax.models.base import Model
@@ -20,7 +21,6 @@ from attn_jax.models.seq2seq.penalties import Penalties
 from attn_jax.models.setting import Setting
 from attn_jax.models.tags import check_tags
 from attn_jax.parts import Options, Recipe, Where, choice, option, repeat, section
-from attn_jax.tasks.sizes import TextSizes
 from attn_jax.token_ids import EOS
 
 READS_SOURCE = Where(lambda chosen: chosen["decoder"].uses_attention, "a model.decoder that attends to the source")

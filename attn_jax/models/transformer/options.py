@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from attn_jax.attention import Attention
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
 from attn_jax.models.base import Model
 from attn_jax.models.embedding_options import SharedEmbeddingOptions, check_one_vocabulary
@@ -18,7 +19,6 @@ from attn_jax.models.transformer.encoder_decoder import Transformer
 from attn_jax.models.transformer.language_model import LanguageModel
 from attn_jax.models.transformer.pointer import PointerTransformer
 from attn_jax.parts import Options, choice, option, section
-from attn_jax.tasks.sizes import TextSizes
 from attn_jax.token_ids import BOS, EOS
 
 

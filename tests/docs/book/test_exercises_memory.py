@@ -7,10 +7,10 @@ import pytest
 
 import attn_jax
 from attn_jax.attention.scores import Epanechikov, Gaussian
+from attn_jax.data.vocabulary import PERIOD_ID
 from attn_jax.layers.pictures import ConvolutionGrid
 from attn_jax.models.memory_networks.base import centred_feature, centred_position, find_sentences
 from attn_jax.outputs import OUTPUTS, OutputSetting
-from attn_jax.tasks.vocabulary import PERIOD_ID
 
 
 def position_weights(length, width):

@@ -9,8 +9,8 @@ import pytest
 from arrays import compiled
 from tiny_seq2seq import EOS, PAD, TARGET_VOCAB, build, random_params, sentences
 
+from attn_jax.decoding.decode import greedy
 from attn_jax.errors import UserError
-from attn_jax.evaluation.decode import greedy
 
 LENGTHS = [(7, 2), (4, 2), (1, 2), (0, 0)]  # source; the class and eos; the last row is padding
 BATCH = jax.tree.map(jnp.asarray, sentences(LENGTHS, 8, 3))

@@ -12,12 +12,12 @@ from arrays import compiled, fill, params_of
 from tiny_run import fitted
 
 from attn_jax.attention.hard.baselines import LearnedBaseline
-from attn_jax.cli.options import default_config, resolve
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
 from attn_jax.layers.glimpses import PlaceGrid, corner, crop, looked_at
 from attn_jax.models.glimpses.objective import PathObjective
 from attn_jax.models.glimpses.policies import GaussianPlaces, GridPlaces
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.runs.options import default_config, resolve
 from attn_jax.types import Picture
 
 SIZES = TextSizes(9, 8, image=(8, 12, 3))

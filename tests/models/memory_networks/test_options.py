@@ -4,7 +4,7 @@ import pytest
 
 from attn_jax.attention import NORMALIZERS
 from attn_jax.attention.scores import General, ScaledDot
-from attn_jax.cli.options import change, resolve
+from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
 from attn_jax.models.memory_networks.dmn import GRUUpdate, ReLUUpdate
 from attn_jax.models.memory_networks.episodes import (
@@ -15,7 +15,7 @@ from attn_jax.models.memory_networks.episodes import (
     sigmoid_cross_entropy,
     softmax_cross_entropy,
 )
-from attn_jax.tasks.sizes import TextSizes
+from attn_jax.runs.options import change, resolve
 from configs import base
 
 

@@ -7,10 +7,10 @@ import pytest
 from arrays import compiled, fill
 from tiny_stories import ID, VOCAB, batch_of
 
+from attn_jax.data.vocabulary import PERIOD_ID
 from attn_jax.layers.rnn import CELLS, Recurrence
 from attn_jax.models.memory_networks.base import find_sentences
 from attn_jax.models.memory_networks.sentence_encoders import FusionEncoder, MaskedBag, WordEncoder, question_words
-from attn_jax.tasks.vocabulary import PERIOD_ID
 
 D = 4
 STATEMENTS = ("mary moved to the garden", "john went", "john is the kitchen", "mary went to kitchen")

@@ -14,10 +14,10 @@ from tiny_seq2seq import BOS, build, random_params, sentences
 from attn_jax.attention.hard.readings import READINGS, Reading, log_of
 from attn_jax.attention.hard.samplers import choose
 from attn_jax.attention.reads import Read
-from attn_jax.cli.checks import check_num_samples
-from attn_jax.cli.options import change, resolve
 from attn_jax.errors import UserError
 from attn_jax.models.seq2seq.objectives import HardObjective, MarginalObjective, mixture
+from attn_jax.runs.checks import check_num_samples
+from attn_jax.runs.options import change, resolve
 from attn_jax.training.optimizers import RUNNING_RATE
 from configs.base import get_config
 

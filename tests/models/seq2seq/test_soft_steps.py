@@ -7,9 +7,9 @@ import pytest
 from arrays import compiled
 from tiny_seq2seq import build, random_params, sentences
 
-from attn_jax.cli.options import change
 from attn_jax.errors import UserError
 from attn_jax.models.seq2seq.objectives import falling
+from attn_jax.runs.options import change
 from configs.base import get_config
 
 BATCH = jax.tree.map(jnp.asarray, sentences([(4, 3), (3, 2)], 4, 3))

@@ -14,9 +14,9 @@ from attn_jax.attention import CAUSAL, MultiHead, build_attention
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.information import entropy
 from attn_jax.attention.scores import ScaledDot
+from attn_jax.decoding.beam_search import beam_search
+from attn_jax.decoding.decode import greedy
 from attn_jax.errors import UserError
-from attn_jax.evaluation.beam_search import beam_search
-from attn_jax.evaluation.decode import greedy
 from attn_jax.layers.positions import POSITIONS, NoPositions
 from attn_jax.layers.transformer import TransformerLayer, TransformerStack
 from attn_jax.models.base import shares

@@ -1,0 +1,21 @@
+"""Memories that are written: of fixed size, however many keys; see docs/recurrent_memory.md."""
+
+from attn_jax.attention.recurrent.delta import Delta
+from attn_jax.attention.recurrent.features import FEATURE_MAPS
+from attn_jax.attention.recurrent.forms import chunked, dense, recurrent, write_all
+from attn_jax.attention.recurrent.linear import Linear
+from attn_jax.attention.recurrent.mesa import Mesa
+from attn_jax.attention.recurrent.writes import Writes, make_writes
+
+__all__ = [
+    "FEATURE_MAPS",
+    "Delta",
+    "Linear",
+    "Mesa",
+    "Writes",
+    "chunked",
+    "dense",
+    "make_writes",
+    "recurrent",
+    "write_all",
+]

@@ -1,0 +1,151 @@
+"""MesaNet: the context is the prediction, at the query, of a ridge regression of the values on the keys so far.
+
+    H_t = a_t H_{t-1} + b_t k_t k_t'        G_t = a_t G_{t-1} + b_t k_t v_t'        context_t = G_t' (H_t + L)^-1 q_t
+
+G_t' (H_t + L)^-1 is the matrix M that minimizes sum_j b_j a_{j+1} ... a_t |M k_j - v_j|^2 + trace(M L M'), L the
+diagonal ridge: where the delta rule takes one step of descent, this is the minimum (von Oswald 2025, arXiv 2506.05233).
+
+It is linear attention with other queries, x_t = (H_t + L)^-1 q_t, solved exactly or by steps of conjugate gradient. A
+step needs products with H_t alone, and those are linear attention too, whose values are the keys; so no H_t is made for
+each position of a chunk. With steps = 0 every H_t of a chunk is formed.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from attn_jax.attention import loops
+from attn_jax.attention.recurrent.linear import empty, products_of, write_and_read
+from attn_jax.attention.recurrent.writes import Writes, faded_products
+from attn_jax.types import Array, Bool, Float
+
+
+class Moments(NamedTuple):
+    """The memory: second moments of the keys, and of keys and values."""
+
+    of_keys: Float[Array, "... dk dk"]
+    of_values: Float[Array, "... dk dv"]
+
+
+@struct.dataclass
+class Mesa:
+    """The rule of MesaNet. The decay is one number for all columns of a key, so that H_t stays symmetric."""
+
+    ridge: float | Float[Array, "... dk"] = 1.0  # the diagonal of L, positive
+    steps: int = struct.field(pytree_node=False, default=0)  # of conjugate gradient; 0: the system is solved exactly
+    ordered: ClassVar[bool] = False  # without decay the order of the writes does not matter
+
+    def start(self, writes: Writes) -> Moments:
+        """Returns the empty memory for writes of these shapes.
+
+        Raises:
+            ValueError: a decay for each column of the keys.
+        """
+        if writes.log_decay.shape[-1] != 1:
+            raise ValueError(f"log_decay has {writes.log_decay.shape[-1]} columns; expected 1 for all of a key")
+        return Moments(empty(writes, writes.keys.shape[-1]), empty(writes, writes.values.shape[-1]))
+
+    def write(self, state: Moments, one: Writes) -> Moments:
+        """Writes one position: keys [..., dk], values [..., dv], rates [...], log_decay [..., 1]."""
+        kept, key = jnp.exp(one.log_decay)[..., None], (one.rates[..., None] * one.keys)[..., :, None]
+        return Moments(
+            kept * state.of_keys + key * one.keys[..., None, :], kept * state.of_values + key * one.values[..., None, :]
+        )
+
+    def read(self, state: Moments, query: Float[Array, "... q dk"]) -> Float[Array, "... q dv"]:
+        """Reads the memory at queries."""
+        return self._solve_at(state.of_keys, query) @ state.of_values
+
+    def weights(self, query: Float[Array, "... q dk"], writes: Writes, causal: bool = True) -> Float[Array, "... q k"]:
+        """Computes the weights W with context = W values: those of linear attention at the solved queries."""
+        start = self.start(writes).of_keys
+        if causal:
+            solved = self._solve_along(start, query, writes)
+        else:
+            total = jnp.cumsum(writes.log_decay, axis=-2)
+            rated = writes.rates[..., None] * writes.keys
+            solved = self._solve_at(write_and_read(start, rated, writes.keys, rated, total)[0], query)
+        return products_of(solved, writes, causal) * writes.rates[..., None, :]
+
+    def chunk(self, state: Moments, query: Float[Array, "... n dk"], writes: Writes):
+        """Writes and reads n positions at once: (state after them, their contexts)."""
+        solved = self._solve_along(state.of_keys, query, writes)
+        total, rates = jnp.cumsum(writes.log_decay, axis=-2), writes.rates[..., None]
+        of_keys, _ = write_and_read(state.of_keys, query, writes.keys, rates * writes.keys, total)
+        of_values, context = write_and_read(state.of_values, solved, writes.keys, rates * writes.values, total)
+        return Moments(of_keys, of_values), context
+
+    def _solve_at(self, moments: Float[Array, "... dk dk"], query: Float[Array, "... q dk"]):
+        """Solves (H + L) x = query for several queries and one H."""
+        if self.steps:
+            return conjugate_gradient(lambda x: x @ moments + self._ridge * x, query, self.steps)
+        lead = jnp.broadcast_shapes(moments.shape[:-2], query.shape[:-2])
+        return _solve(self._ridged(moments), jnp.broadcast_to(query, (*lead, *query.shape[-2:])).mT).mT
+
+    def _solve_along(self, moments: Float[Array, "... dk dk"], query: Float[Array, "... n dk"], writes: Writes):
+        """Solves (H_t + L) x_t = query_t, H_t after the first t writes to `moments`."""
+        total, rated = jnp.cumsum(writes.log_decay, axis=-2), writes.rates[..., None] * writes.keys
+
+        def times_moments(x: Array) -> Array:
+            return write_and_read(moments, x, writes.keys, rated, total)[1]
+
+        if self.steps:
+            return conjugate_gradient(lambda x: times_moments(x) + self._ridge * x, query, self.steps)
+        fading = faded_products(jnp.ones_like(total), jnp.ones_like(total), total)
+        along = jnp.einsum("...tj,...jd,...je->...tde", fading, rated, writes.keys)
+        along = along + jnp.exp(total)[..., None] * moments[..., None, :, :]
+        return _solve(self._ridged(along, axes=1), query[..., None])[..., 0]
+
+    @property
+    def _ridge(self) -> Array:
+        """The ridge, with an axis of positions."""
+        ridge = jnp.asarray(self.ridge)
+        return ridge[..., None, :] if ridge.ndim else ridge
+
+    def _ridged(self, moments: Float[Array, "... dk dk"], axes: int = 0) -> Float[Array, "... dk dk"]:
+        ridge = self._ridge if axes else jnp.asarray(self.ridge)
+        diagonal = jnp.broadcast_to(ridge[..., None], moments.shape)
+        return moments + diagonal * jnp.broadcast_to(jnp.eye(moments.shape[-1], dtype=moments.dtype), moments.shape)
+
+
+def _solve(matrix: Float[Array, "... d d"], right: Float[Array, "... d n"]) -> Float[Array, "... d n"]:
+    """Solves a system with a symmetric positive definite matrix."""
+    factor = jnp.linalg.cholesky(matrix)
+    lower = jax.scipy.linalg.solve_triangular(factor, right.astype(matrix.dtype), lower=True)
+    return jax.scipy.linalg.solve_triangular(factor, lower, lower=True, trans=1)
+
+
+def conjugate_gradient(
+    times: Callable[[Float[Array, "... d"]], Float[Array, "... d"]], right: Float[Array, "... d"], steps: int
+) -> Float[Array, "... d"]:
+    """Solves A x = right by steps of conjugate gradient from 0, for each row by itself (Hestenes & Stiefel 1952).
+
+    `times` multiplies by A, symmetric and positive definite; with as many steps as columns x is exact. A row stops
+    once its residual reaches rounding error; further steps would only amplify noise. The derivative is that of the
+    exact solution, solved in the same way.
+    """
+
+    def solve(times: Callable, right: Array) -> Array:
+        def step(_, so_far):
+            x, residual, direction, square = so_far
+            product = times(direction)
+            going = square > least
+            length = _ratio(square, jnp.sum(direction * product, axis=-1, keepdims=True), going)
+            x, residual = x + length * direction, residual - length * product
+            new = jnp.sum(residual * residual, axis=-1, keepdims=True)
+            return x, residual, residual + _ratio(new, square, going) * direction, new
+
+        square = jnp.sum(right * right, axis=-1, keepdims=True)
+        least = jnp.finfo(right.dtype).eps ** 2 * square
+        return loops.fori_loop(0, steps, step, (jnp.zeros_like(right), right, right, square))[0]
+
+    return jax.lax.custom_linear_solve(times, right, solve, symmetric=True)
+
+
+def _ratio(x: Array, y: Array, going: Bool[Array, "..."]) -> Array:
+    """Computes x / y, and 0 where the row is solved."""
+    going = going & (y > 0)
+    return jnp.where(going, x / jnp.where(going, y, 1), 0)

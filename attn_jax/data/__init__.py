@@ -1,0 +1,1 @@
+"""Texts, vocabularies, batches and files, without a model: numpy alone."""

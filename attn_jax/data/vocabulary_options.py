@@ -1,0 +1,69 @@
+"""Vocabularies of text tasks as choices: what each name in TEXT_VOCABULARIES has options for."""
+
+import dataclasses
+from typing import ClassVar
+
+from attn_jax.data.pieces import MODEL_TYPES
+from attn_jax.parts import Options, option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularyChoice(Options):
+    """Base of the options of a vocabulary; what a vocabulary has no option for is never read.
+
+    Attributes:
+        name: key in TEXT_VOCABULARIES.
+        min_count, model, sample: see the options of the same name below.
+    """
+
+    name: ClassVar[str]
+    min_count: ClassVar[int] = 1
+    model: ClassVar[str] = MODEL_TYPES[0]
+    sample: ClassVar[float] = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordsOptions(VocabularyChoice):
+    """Options of a vocabulary of words."""
+
+    name: ClassVar[str] = "words"
+
+    min_count: int = option(2, "words seen less often than this in training become unk", at_least=0, afterwards=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CharactersOptions(VocabularyChoice):
+    """Options of a vocabulary of code points."""
+
+    name: ClassVar[str] = "characters"
+
+    min_count: int = option(
+        2, "characters seen less often than this in training become unk", at_least=0, afterwards=False
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PiecesOptions(VocabularyChoice):
+    """Options of a vocabulary of subword pieces."""
+
+    name: ClassVar[str] = "sentencepiece"
+
+    model: str = option(MODEL_TYPES[0], "type of sentencepiece model", choices=MODEL_TYPES, afterwards=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampledPiecesOptions(PiecesOptions):
+    """Options of a vocabulary of subword pieces, into which the training may split texts at random."""
+
+    sample: float = option(
+        0.0,
+        "training splits texts at random: bpe leaves out a merge with this probability, unigram takes one of the best "
+        "splits with its probability to this power; 0: the best split",
+        at_least=0,
+        at_most=1,
+        afterwards=False,
+    )
+
+
+VOCABULARY_OPTIONS = {kind.name: kind for kind in (WordsOptions, CharactersOptions, PiecesOptions)}
+SAMPLED_OPTIONS = VOCABULARY_OPTIONS | {"sentencepiece": SampledPiecesOptions}

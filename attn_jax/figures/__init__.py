@@ -1,0 +1,1 @@
+"""Pictures of attention weights, curves and points."""

@@ -1,0 +1,1 @@
+"""Attention weights of every place of a model: measures, and reports."""

@@ -1,0 +1,1 @@
+"""A work directory: options, training, results, loading and export."""

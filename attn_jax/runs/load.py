@@ -1,0 +1,156 @@
+"""Loading of a trained model in Python: attn_jax.load(workdir)."""
+
+import dataclasses
+import itertools
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from attn_jax.errors import UserError
+from attn_jax.evaluation.base import Predictor
+from attn_jax.evaluation.collect import Collected
+from attn_jax.models.base import Model
+from attn_jax.models.kernel_regression.model import KernelRegression
+from attn_jax.paths import user_path
+from attn_jax.runs.checks import check_weights
+from attn_jax.runs.failures import told_in_one_line
+from attn_jax.runs.inputs import Files
+from attn_jax.runs.options import RunOptions, resolve
+from attn_jax.runs.results import FILE, read_result
+from attn_jax.runs.snapshot import Snapshot, measure, restore, split_of
+from attn_jax.runs.workdir import load_config
+from attn_jax.tasks import Pairs
+from attn_jax.types import Params
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """A trained model: pure functions, parameters, and prediction from lines of text."""
+
+    config: ConfigDict
+    workdir: pathlib.Path
+    model: Model | KernelRegression  # pure functions of (params, batch)
+    predictor: Predictor
+    params: Params  # parameters of the seed to predict with
+    snapshot: Snapshot = dataclasses.field(repr=False)  # the parameters of every seed
+
+    @property
+    def options(self) -> RunOptions:
+        """The options of the run, as objects of the classes that its config names."""
+        return self.snapshot.options
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The contents of result.json: result["metrics"]["exact_match"] has "mean", "std" and one value per seed.
+
+        Raises:
+            UserError: the run was not evaluated yet, or the file is damaged.
+        """
+        return read_result(self.workdir / FILE)
+
+    def predict(self, lines: Iterable[str]) -> list[str]:
+        """Predicts from lines of input, like --mode=predict; an empty line stays empty.
+
+        Each source gives decode.n_best lines; a story gives one line per question.
+
+        Raises:
+            UserError: the model cannot read a line; the message is one line.
+        """
+        lines = list_of_lines("predict", lines)
+        with told_in_one_line(), jax.enable_x64(False):
+            batches = self.predictor.predict(self.params, lines, self.options.decode.batch_size)
+            return list(itertools.chain.from_iterable(printed for _, printed in batches))
+
+    def measure(
+        self, sources: Iterable[str] | None = None, targets: Iterable[str] | None = None, *, split: str = ""
+    ) -> dict[str, dict[str, Any]]:
+        """Measures the metrics of config.eval, like --mode=eval, of every seed; nothing is written.
+
+            model.measure(["1 May 2026"], ["2026-05-01"])["exact_match"]  # {"mean", "std", "seeds"}
+            model.measure(split="valid")
+
+        Args:
+            sources, targets: lines, pair by pair; None: a split of the data of the run.
+            split: "train", "valid" or "test"; "": test if there is one, else valid.
+
+        Raises:
+            UserError: there are no pairs, or not as many targets as sources; a target is no label of a classifier;
+                there is no such split, or its data is not there; the model cannot read a line, or is a regression and
+                lines are given.
+        """
+        of_split = sources is None and targets is None
+        given = [() if lines is None else lines for lines in (sources, targets)]
+        pairs = Pairs(*(list_of_lines("measure", lines) for lines in given))
+        if not of_split and not len(pairs):  # numbers of a split would be taken for those of the lines
+            raise UserError("measure got no pair; leave out sources and targets to measure a split")
+        with told_in_one_line(), jax.enable_x64(False):
+            if of_split:
+                name, data = split_of(self.workdir, Files(split=split), self.snapshot)
+            elif split or not self.options.task.of_pairs:
+                raise UserError("measure takes pairs of a model of texts, or the name of a split")
+            else:
+                name, data = "lines", self.predictor.accept(self.predictor.read_pairs(pairs), "measure")
+            result, _ = measure(self.snapshot, data, name)
+        return result["metrics"]
+
+    def attention(self, lines: Iterable[str]) -> list[Collected]:
+        """Predicts from lines of input, and returns each output with the attention weights it was predicted with.
+
+            (date,) = model.attention(["令和8年11月21日"])
+            {found.name: found.weights.shape for found in date.maps}
+
+        A Map has a name, the names of its leading axes, such as ("layer", "head"), the texts of its rows and columns,
+        and weights [..., rows, columns]. Empty lines are left out; a story gives an element per question.
+
+        Raises:
+            UserError: the model cannot read a line, has no attention, or is a regression.
+        """
+        lines = list_of_lines("attention", lines)
+        if not self.options.task.of_pairs:
+            raise UserError("attention is of models that read texts or images; for a regression use --mode=report")
+        check_weights(self.options)
+        with told_in_one_line(), jax.enable_x64(False):
+            texts = self.predictor.read_lines(lines)
+            split = Pairs(texts, [""] * len(texts))
+            return self.snapshot.setup.collector.collect(self.params, split) if texts else []
+
+
+def list_of_lines(method: str, lines: Iterable[str]) -> list[str]:
+    """Returns the lines as a list.
+
+    Raises:
+        UserError: one text in place of lines, or something else among them.
+    """
+    if isinstance(lines, str):
+        raise UserError(f"{method} takes a list of lines, got the text {lines[:40]!r}")
+    lines = list(lines)
+    for number, line in enumerate(lines, start=1):
+        if not isinstance(line, str):
+            raise UserError(f"{method}: line {number} is {line!r:.40}; expected a text")
+    return lines
+
+
+def load(workdir: str | os.PathLike) -> Loaded:
+    """Loads a work directory: the config, the model and the parameters of its checkpoint.
+
+    The parameters are the same as for --mode=predict, and predictions are computed without jax_enable_x64, as there.
+    The directory is not changed, and no training data is needed.
+
+        model = attn_jax.load("runs/quickstart")
+        model.predict(["令和8年11月21日"])
+
+    Raises:
+        UserError: there is no such work directory, it has no checkpoint, or a file in it is damaged; the message is
+            one line.
+    """
+    path = user_path(workdir)
+    if not path.is_dir():
+        raise UserError(f"{path}: there is no such work directory; expected one that launch.py has trained")
+    config = load_config(path)
+    with told_in_one_line(), jax.enable_x64(False):
+        trained = restore(resolve(config), path)
+    return Loaded(config, path, trained.model, trained.predictor, trained.chosen, trained)

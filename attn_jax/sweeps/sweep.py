@@ -1,0 +1,299 @@
+"""Sweeps: runs for all sets of overrides that sweep() of a file yields, each in its own process and work directory.
+
+    def sweep():                                     # experiments/X.py
+        for score in ("dot", "general", "additive"):
+            yield {"config": "configs/enja_soft.py", "model.attention.score": score}
+
+Each dict names its config file under "config"; the other keys are overrides of that config. A finished run is skipped,
+an interrupted run is resumed, and a failed run is reported while the others go on. SIGTERM and Ctrl-C, sent to the
+sweep or to the current run, end the sweep.
+"""
+
+import hashlib
+import pathlib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from attn_jax.data.files import check_links, is_link, save_json
+from attn_jax.errors import Interrupted, UserError, printable
+from attn_jax.evaluation.paired import changed_data
+from attn_jax.evaluation.provenance import provenance
+from attn_jax.evaluation.tables import differences_table, results_table, sentence_differences_table
+from attn_jax.notices import notice
+from attn_jax.runs.config_files import load_config_file, load_file
+from attn_jax.runs.locks import lock
+from attn_jax.runs.options import resolve
+from attn_jax.runs.overrides import overridden_keys, override
+from attn_jax.runs.results import read_finished, read_result
+from attn_jax.runs.sentences import sentences_in
+from attn_jax.runs.workdir import check_result, holds
+from attn_jax.sweeps.engines.base import Engine, Process
+from attn_jax.sweeps.engines.local import Local
+from attn_jax.sweeps.live import Live
+from attn_jax.sweeps.processes import run_all
+from attn_jax.sweeps.sweep_folder import save_order
+
+RESULTS = "results.json"  # of all runs of a sweep, in its folder
+LONGEST_NAME = 240
+PROGRAM = (sys.executable, "-m", "attn_jax.cli")
+
+
+class Job(NamedTuple):
+    """One run of a sweep."""
+
+    name: str  # of its work directory: the config and the overrides, by the last parts of their keys if these differ
+    config: str
+    overrides: dict[str, Any]
+
+
+def jobs(path: pathlib.Path) -> Iterator[Job]:
+    """Yields the runs of sweep() in a file."""
+    runs = load_file(path, "sweep")
+    if not isinstance(runs, Iterable):
+        raise UserError(f"{path}: sweep() gave {runs!r}; expected dicts of overrides")
+    return named(runs, path)
+
+
+def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
+    """Yields the runs for the overrides that sweep() of a file yielded.
+
+    Raises:
+        UserError: a set of overrides has no config, or occurs twice.
+    """
+    seen: dict[str, dict[str, Any]] = {}
+    for overrides in runs:
+        if not isinstance(overrides, dict):
+            raise UserError(f"{path}: sweep() yielded {overrides!r}; expected a dict of overrides")
+        overrides = dict(overrides)
+        if wrong := [key for key in overrides if not isinstance(key, str)]:
+            raise UserError(f"{path}: sweep() yielded the key {wrong[0]!r}; expected names of options")
+        if not isinstance(overrides.get("config"), str):
+            raise UserError(f'{path}: sweep() yielded {overrides} without a "config", the file of the run\'s config')
+        config = overrides.pop("config")
+        short = {key.split(".")[-1]: value for key, value in overrides.items()}
+        name = _name(pathlib.Path(config).stem, short)
+        if overrides | {"config": config} in seen.values():
+            raise UserError(f"{path}: sweep() yielded {name} twice")
+        if name in seen or len(short) < len(overrides):
+            name = _name(config.removesuffix(".py"), overrides)
+        if name in seen:  # values that differ in a character that a name does not have
+            name = _shortened(f"{name},{_digest(repr(sorted(overrides.items())))}")
+        seen[name] = overrides | {"config": config}
+        yield Job(name, config, overrides)
+
+
+def _name(config: str, values: dict[str, Any]) -> str:
+    parts = [config, *(f"{key}={value}" for key, value in values.items())]
+    return _shortened(",".join(parts).replace("/", "_").replace(" ", ""))
+
+
+def _shortened(name: str) -> str:
+    """Returns a name that file systems, which allow 255 bytes, take; a long one ends with its digest."""
+    if len(name.encode()) <= LONGEST_NAME:
+        return name
+    return f"{name.encode()[: LONGEST_NAME // 2].decode(errors='ignore')},{_digest(name)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def run_sweep(
+    path: pathlib.Path, workdir: str, common: list[str], at_once: int = 0, engine: Engine | None = None
+) -> None:
+    """Runs all jobs, then writes their results to results.json of the folder, and prints a table of them.
+
+    Args:
+        path: file with the function sweep().
+        workdir: folder of the work directories; "": runs/<name of the file>.
+        common: overrides for every job, as written on the command line.
+        at_once: number of jobs that run at the same time; 0: as the engine does.
+        engine: where the jobs run; None: on this machine.
+
+    Raises:
+        UserError: an override of a run is wrong or another sweep is in the folder, and nothing has been run; or runs
+            have failed.
+    """
+    folder, todo = pathlib.Path(workdir or pathlib.Path("runs") / path.stem), list(jobs(path))
+    if not todo:
+        raise UserError(f"{path}: sweep() yielded no runs")
+    if (folder / "config.json").exists():
+        raise UserError(f"{folder} is the work directory of a run; expected a folder for the runs of a sweep")
+    check_jobs(todo, common)
+    check_begun(todo, folder, common)  # a sweep that is refused leaves the order of the one before
+    with lock(folder):  # another sweep would begin the same runs, fail at those, and overwrite the order
+        save_order(folder, [job.name for job in todo])
+        failed = run_jobs(todo, folder, common, at_once, engine)
+        save_json(folder / RESULTS, joined(folder, todo, common))
+    if found := table(folder, todo):
+        print("\n".join(map(printable, found.splitlines())))
+    if failed:
+        raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
+
+
+def check_jobs(todo: list[Job], common: list[str]) -> None:
+    """Checks the configs and overrides of all jobs.
+
+    Raises:
+        UserError: an unknown key, or a value of the wrong type or out of range; with the name of the job.
+    """
+    for job in todo:
+        own = overrides_of(job)
+        both = [key for key in overridden_keys(common) if key in job.overrides]
+        try:
+            if both:
+                raise UserError(f"--config.{both[0]} is set by the sweep itself; leave it out, or change the file")
+            resolve(override(load_config_file(job.config), [*common, *own]))
+        except UserError as error:
+            raise UserError(f"{job.name}: {error}; nothing was run") from error
+
+
+def check_begun(todo: list[Job], folder: pathlib.Path, common: list[str]) -> None:
+    """Checks that the runs that a folder has already are of the configs of the jobs, of which their names are a part.
+
+    Raises:
+        UserError: one has another config, or a damaged result.
+    """
+    for job in todo:
+        where = folder / job.name
+        if _done(folder, job):
+            read_finished(where / "result.json")  # not only when all others have run
+        if not (where / "config.json").exists():
+            continue
+        config = override(load_config_file(job.config), [*common, *overrides_of(job)])
+        if _done(folder, job):
+            check_result(where, config)
+        else:
+            holds(where, config)
+
+
+def overrides_of(job: Job) -> list[str]:
+    """Returns the overrides of a job as written on a command line."""
+    return [f"--config.{key}={value}" for key, value in job.overrides.items()]
+
+
+def run_jobs(
+    todo: list[Job], folder: pathlib.Path, common: list[str], at_once: int = 0, engine: Engine | None = None
+) -> list[str]:
+    """Runs the jobs without a result, each in folder/name, some at once; returns the names of failed jobs.
+
+    A job that was killed, for instance because memory was short, is tried once more. On a terminal a table shows how
+    far they are.
+
+    Raises:
+        UserError: a run in the folder is of another config, or its result is damaged; nothing has been run.
+        Interrupted: a signal reached this process or a run; this does not count as a failure.
+    """
+    check_begun(todo, folder, common)
+    configs = {job.name: override(load_config_file(job.config), [*common, *overrides_of(job)]) for job in todo}
+    failed: list[str] = []
+    engine = engine or Local()
+    live = Live(folder, [job.name for job in todo]) if sys.stdout.isatty() else None
+
+    def tell(line: str) -> None:
+        if live:
+            live.clear()
+        notice(line)
+
+    def tasks() -> Iterator[Process]:
+        for number, job in enumerate(todo, 1):
+            where = folder / job.name
+            if not live:
+                notice(f"{'sweep':<14}{number}/{len(todo)}  {job.name}")
+            if where.is_symlink():
+                raise is_link(where)
+            check_links(where)
+            if (where / "result.json").exists():
+                if not live:
+                    notice(f"{'':<14}finished before: {where / 'result.json'}")
+                continue
+            where.mkdir(parents=True, exist_ok=True)
+            command = [*PROGRAM, f"--config={job.config}", f"--workdir={where}", *common, *overrides_of(job)]
+            yield Process(job.name, command, where / "log.txt")
+
+    def ended(task: Process, code: int) -> None:
+        where = task.log.parent
+        why = _why(task, code) if code or not (where / "result.json").exists() else _changed(where, configs[task.name])
+        if why:
+            tell(f"{'':<14}failed: {why} ({task.log})")
+            failed.append(task.name)
+
+    came = run_all(
+        tasks(),
+        engine=engine,
+        at_once=at_once or engine.at_once,
+        ended=ended,
+        again=lambda task, number: tell(f"{'':<14}killed by signal {number}, once more: {task.name}"),
+        looked=lambda names: live.update(names, failed) if live else None,
+    )
+    if live:
+        live.clear()
+    if came:
+        notice(f"{'interrupted':<14}the same command goes on from there")
+        raise Interrupted(came)
+    return failed
+
+
+def _why(task: Process, code: int) -> str:
+    """Returns the last line that a failed run has written; that of a killed one tells only how far it was."""
+    if code < 0:
+        return f"killed by signal {-code}"
+    lines = _log_of(task).strip().splitlines()
+    return lines[-1] if lines else f"exit status {code}"
+
+
+def _changed(where: pathlib.Path, config: ConfigDict) -> str:
+    """Returns how the config of a run that ended differs from the one it was to have: its file was changed since."""
+    try:
+        if (where / "config.json").exists():
+            check_result(where, config)
+    except UserError as error:
+        return f"its file was changed while the sweep ran: {error}"
+    return ""
+
+
+def _log_of(task: Process) -> str:
+    """Returns what a run has written, whatever its bytes; "" if it cannot be read."""
+    try:
+        return task.log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def joined(folder: pathlib.Path, todo: list[Job], common: list[str]) -> dict[str, Any]:
+    """Returns the results of all runs, each with its config and overrides, and the names of those without a result.
+
+    Commit, versions, machine and date of a run are those of its result.json; the others are of the end of the sweep.
+    """
+    runs = {
+        job.name: {
+            "config": job.config,
+            "overrides": [*common, *overrides_of(job)],
+            "result": read_result(folder / job.name / "result.json"),
+        }
+        for job in todo
+        if _done(folder, job)
+    }
+    missing = [job.name for job in todo if not _done(folder, job)]
+    return {"runs": runs, "without_result": missing, **provenance()}
+
+
+def table(folder: pathlib.Path, todo: list[Job]) -> str:
+    """Formats the results in Markdown: a row per run, and its paired differences to the first run; "" without any.
+
+    Lines below the tables name runs whose data was changed under the same name.
+    """
+    done = [job.name for job in todo if _done(folder, job)]
+    if not done:
+        return ""
+    results = {name: read_result(folder / name / "result.json") for name in done}
+    sentences = sentences_in(folder, results)
+    tables = results_table(results), differences_table(results), sentence_differences_table(results, sentences)
+    return "\n\n".join(filter(None, (*tables, "\n".join(changed_data(results)))))
+
+
+def _done(folder: pathlib.Path, job: Job) -> bool:
+    return (folder / job.name / "result.json").exists()

@@ -1,0 +1,157 @@
+"""The task of describing generated scenes, or of answering questions about them."""
+
+import collections
+import dataclasses
+import pathlib
+from typing import Any, ClassVar
+
+import numpy as np
+
+from attn_jax.data.facts import Images, Kept
+from attn_jax.data.pairs import Pairs
+from attn_jax.data.vocabulary import Questions, Words
+from attn_jax.errors import UserError, check_known
+from attn_jax.parts import option
+from attn_jax.tasks.images.captions import FORMS, vocabulary_of
+from attn_jax.tasks.images.glyphs import GLYPHS, KINDS
+from attn_jax.tasks.images.picture_options import PictureTaskOptions
+from attn_jax.tasks.images.pictures import SPLITS, PictureTask, SceneGallery
+from attn_jax.tasks.images.real_digits import REAL
+from attn_jax.tasks.images.scene import COLORS, ORDERS, World
+
+NUM_EXAMPLES = 10_000  # training scenes by default
+TEST_SIZE = 500
+CAPTION_SEED = 2  # last part of the seed of a caption; that of a scene has none, that of its noise 1
+
+
+def scenes(
+    *,
+    world: World,
+    form: str,
+    num_examples: int,
+    valid_size: int,
+    kept: Kept | None = None,
+    seed: int = 0,
+) -> PictureTask:
+    """Generates scenes with captions, or with questions and answers.
+
+    A scene is a function of (seed, split, number), and its image is drawn when a batch needs it, so a smaller split is
+    the beginning of a larger one. The digits and letters of validation and test are of other typefaces than those of
+    training, and written digits are others.
+
+    Args:
+        world: what scenes are made of.
+        form: name in FORMS.
+        num_examples: training scenes; 0 means NUM_EXAMPLES.
+        valid_size: validation scenes; the test split has TEST_SIZE.
+        kept: vocabularies of questions and captions, and what the images are, of an earlier run; None makes them.
+        seed: of all samples.
+
+    Raises:
+        UserError: an option is out of range, or so many objects do not fit.
+    """
+    check_world(world)
+    gallery, splits = SceneGallery(world, seed), {}
+    for split, count in zip(SPLITS, (num_examples or NUM_EXAMPLES, valid_size, TEST_SIZE), strict=True):
+        captions = []
+        for number in range(count):
+            scene = gallery.scene(f"{split}:{number}")
+            captions.append(FORMS[form](world, scene, np.random.default_rng((*scene.seed, CAPTION_SEED))))
+        names = [f"{split}:{number}" for number in range(count)]
+        splits[split] = Pairs(
+            [f"{name}\t{c.question}" if c.question else name for name, c in zip(names, captions, strict=True)],
+            [" ".join(caption.words) for caption in captions],
+            boxes=[caption.boxes for caption in captions],
+        )
+    if kept is None:
+        asked, said = vocabulary_of(world, form)
+        kept = Kept(Questions(asked), Words(said), images_of(world, seed))
+    stats: dict[str, int | float] = {name: len(split) for name, split in splits.items()}
+    if form == "questions":
+        stats["percent of test answers right that see the question alone"] = round(100 * blind(splits), 1)
+    files = {"digits": REAL[world.glyphs](world.folder).checksum} if world.glyphs == "mnist" else {}
+    examples = tuple(splits["test"].source[:3])
+    return PictureTask("scenes", splits, *kept, stats=stats, examples=examples, files=files)
+
+
+def images_of(world: World, seed: int) -> Images:
+    """Returns what the images of a world are."""
+    return Images((world.canvas, world.canvas, 3), dataclasses.asdict(world) | {"seed": seed})
+
+
+def check_world(world: World) -> None:
+    """Checks what scenes are made of.
+
+    Raises:
+        UserError: an option is out of range, or written digits cannot be read.
+    """
+    if not world.kinds:
+        raise UserError(f"task.kinds is empty; expected some of {', '.join(KINDS)}")
+    for kind in world.kinds:
+        check_known(kind, KINDS, "task.kinds")
+    if not world.sizes or min(world.sizes) < 5 or max(world.sizes) > world.canvas:
+        raise UserError(f"task.sizes {world.sizes}: expected heights from 5 to task.canvas {world.canvas}")
+    if world.glyphs in REAL:
+        if "digits" not in world.kinds:
+            raise UserError(f"task.glyphs {world.glyphs} is for digits, but task.kinds is {world.kinds}")
+        REAL[world.glyphs](world.folder)
+    count = world.num_objects
+    if len(count) != 2 or not 1 <= count[0] <= count[1]:
+        raise UserError(f"task.num_objects {count}: expected the fewest and the most objects, such as (2, 4)")
+
+
+def blind(splits: dict[str, Pairs]) -> float:
+    """Returns the share of test answers that are the commonest one of their question in training."""
+    answers: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    for source, answer in zip(splits["train"].source, splits["train"].target, strict=True):
+        answers[source.partition("\t")[2]][answer] += 1
+    best = {question: max(sorted(found), key=found.get) for question, found in answers.items()}
+    test = zip(splits["test"].source, splits["test"].target, strict=True)
+    return float(np.mean([best.get(source.partition("\t")[2]) == answer for source, answer in test]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScenesOptions(PictureTaskOptions):
+    """Options of the task of generated scenes."""
+
+    name: ClassVar[str] = "scenes"
+
+    form: str = option(
+        "attributes", "captions: 7 3; red 7 blue 3; a red 7 left of a blue 3; or questions of one answer", choices=FORMS
+    )
+    order: str = option("left_to_right", "order in which captions name the objects", choices=ORDERS)
+    kinds: tuple = option(("digits",), f"kinds of objects: some of {', '.join(KINDS)}", each=str)
+    glyphs: str = option(
+        "fonts",
+        "digits: of typefaces; digits: written ones of scikit-learn; mnist: of idx files in data_dir",
+        choices=GLYPHS,
+    )
+    canvas: int = option(48, "pixels of a side of the image", at_least=8, at_most=1024)
+    sizes: tuple = option((9, 12), "heights of objects in pixels", each=int)
+    num_objects: tuple = option((2, 4), "the fewest and the most objects", each=int)
+    num_colors: int = option(4, "number of colours", at_least=1, at_most=len(COLORS))
+    clutter: int = option(4, "the most pieces of clutter, cut out of objects", at_least=0, at_most=1000)
+    noise: float = option(0.05, "standard deviation of the noise of pixels, where white is 1", at_least=0, at_most=1)
+    valid_size: int = option(500, "number of validation examples", at_least=1)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PictureTask:
+        return scenes(
+            world=self.world(data_dir),
+            form=self.form,
+            num_examples=self.num_examples,
+            valid_size=self.valid_size,
+            kept=None if kept is None else self.renewed(kept, data_dir=data_dir),
+        )
+
+    def world(self, data_dir: str) -> World:
+        """Returns what scenes are made of."""
+        names = [field.name for field in dataclasses.fields(World) if field.name != "folder"]
+        folder = str(pathlib.Path(data_dir).resolve()) if self.glyphs == "mnist" and data_dir else ""
+        return World(**{name: getattr(self, name) for name in names}, folder=folder)
+
+    def renewed(self, kept: Any, *, data_dir: str) -> Any:
+        """Returns what a run has saved with the images of these options; see TaskOptions.renewed."""
+        images = images_of(self.world(data_dir), kept.facts.world.get("seed", 0))
+        if kept.facts.shape != images.shape:
+            raise UserError(f"task.canvas is {self.canvas}; the run was trained with images of {kept.facts.shape[0]}")
+        return kept._replace(facts=images)

@@ -1,0 +1,125 @@
+"""The flip-flop language: one bit that is written, ignored for a while, and read.
+
+    w 0 i 1 i 0 r 0 w 1 i 0 r 1
+
+A text has instructions, each followed by a bit. The bit after w (write) and after i (ignore) is random; the bit after r
+(read) is the one last written. The first instruction is w, the last r, the others are independent. Liu 2023 (arXiv
+2306.00946), section 3.1: FFL(p) has share p of i, and as many w as r. A model that reads a distant write now and then
+wrongly has what they call attention glitches. With n instructions the entropy of a text is
+
+    H = (n - 2) H(p_w, p_r, p_i) + (1 + (n - 2) (p_w + p_i)) log 2
+"""
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from attn_jax.data.facts import Vocabularies
+from attn_jax.data.vocabulary import Vocabulary, Words
+from attn_jax.errors import UserError
+from attn_jax.parts import option
+from attn_jax.tasks.options import TextOptions
+from attn_jax.tasks.task import Pairs, Task
+from attn_jax.tasks.text.plain_text import beginnings
+
+NUM_EXAMPLES = 20_000  # training texts by default
+TEST_SIZE = 1000
+WRITE, IGNORE, READ = "w", "i", "r"
+WORDS = ("0", "1", WRITE, IGNORE, READ)
+
+
+def entropy(num_instructions: int, ignored: float) -> float:
+    """Returns the entropy in nats of a text; its end is certain."""
+    free, share = num_instructions - 2, (1 - ignored) / 2
+    of_one = -sum(p * math.log(p) for p in (share, share, ignored) if p > 0)
+    return free * of_one + (1 + free * (share + ignored)) * math.log(2)
+
+
+def sample(
+    count: int, num_instructions: int, ignored: float, rng: np.random.Generator
+) -> tuple[Int[np.ndarray, "n k"], Int[np.ndarray, "n k"]]:
+    """Samples texts: (instructions as 0 for w, 1 for i, 2 for r; bits). A smaller count gives other texts."""
+    share = (1 - ignored) / 2
+    instructions = rng.choice(3, size=(count, num_instructions), p=(share, ignored, share))
+    instructions[:, 0], instructions[:, -1] = 0, 2
+    bits = rng.integers(2, size=instructions.shape)
+    place = np.where(instructions == 0, np.arange(num_instructions), 0)
+    written = np.take_along_axis(bits, np.maximum.accumulate(place, axis=1), axis=1)  # the bit last written
+    return instructions, np.where(instructions == 2, written, bits)
+
+
+def flip_flop(
+    *,
+    num_instructions: int,
+    ignored: float,
+    test_ignored: float,
+    num_examples: int,
+    valid_size: int,
+    vocabularies: Vocabularies | None = None,
+    seed: int = 0,
+) -> Task:
+    """Predicts texts of the flip-flop language; the source is empty. Each split has its own random numbers.
+
+    Args:
+        num_instructions: instructions of a text, each with a bit.
+        ignored: share of i in training and validation.
+        test_ignored: share of i in the test.
+        num_examples: training texts; 0 means NUM_EXAMPLES.
+        valid_size: validation texts.
+        vocabularies: those of an earlier run.
+        seed: of all texts.
+
+    Raises:
+        UserError: fewer than two instructions.
+    """
+    if num_instructions < 2:
+        raise UserError(f"task.num_instructions is {num_instructions}; expected at least 2, a write and a read")
+    sizes = {"train": num_examples or NUM_EXAMPLES, "valid": valid_size, "test": TEST_SIZE}
+    splits = {}
+    for number, (name, size) in enumerate(sizes.items()):
+        share = test_ignored if name == "test" else ignored
+        texts = sample(size, num_instructions, share, np.random.default_rng((seed, number)))
+        splits[name] = Pairs([""] * size, [_text(*text) for text in zip(*texts, strict=True)])
+    vocabularies = vocabularies or (Words(WORDS),) * 2
+    stats = {name: len(split) for name, split in splits.items()}
+    lowest = math.exp(entropy(num_instructions, test_ignored) / (2 * num_instructions + 1))
+    stats |= {"lowest possible perplexity": round(lowest, 4)}
+    examples = beginnings(splits["valid"].target, vocabularies[1])
+    return Task("flip_flop", splits, *vocabularies, stats=stats, examples=examples)
+
+
+def is_read(tokens: Int[np.ndarray, "b t"], vocabulary: Vocabulary) -> Bool[np.ndarray, "b t"]:
+    """Returns which tokens are the bits after r: those that can be known. In the first column there is none."""
+    (read,) = vocabulary.encode(READ)
+    return np.concatenate([np.zeros_like(tokens[:, :1], bool), tokens[:, :-1] == read], axis=1)
+
+
+def _text(instructions: Int[np.ndarray, " k"], bits: Int[np.ndarray, " k"]) -> str:
+    names = (WRITE, IGNORE, READ)
+    return " ".join(f"{names[i]} {bit}" for i, bit in zip(instructions, bits, strict=True))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlipFlopOptions(TextOptions):
+    """Options of the task of predicting texts of the flip-flop language."""
+
+    has_sources: ClassVar[bool] = False
+    name: ClassVar[str] = "flip_flop"
+
+    num_instructions: int = option(64, "instructions of a text, each followed by a bit", at_least=2, at_most=100_000)
+    ignored: float = option(0.8, "share of ignored bits in training and validation", at_least=0, at_most=1)
+    test_ignored: float = option(0.98, "share of ignored bits in the test", at_least=0, at_most=1)
+    valid_size: int = option(500, "number of validation examples", at_least=1)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return flip_flop(
+            num_instructions=self.num_instructions,
+            ignored=self.ignored,
+            test_ignored=self.test_ignored,
+            num_examples=self.num_examples,
+            valid_size=self.valid_size,
+            vocabularies=kept,
+        )

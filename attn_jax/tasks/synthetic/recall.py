@@ -1,0 +1,160 @@
+"""Associative recall: pairs of keys and values, then some of it again: each key that returns is followed by its value.
+
+    source   k17 v3 k5 v41 k80 v9          target   . . k5 v41 . k17 v3 . . . k80 v9 .
+
+Multi-query associative recall, Arora 2023 (arXiv 2312.04927), as language modelling of the target. Keys, values and
+fillers are different words, so no filler gives a key another value. Every order of the target is equally probable: with
+p pairs, f fillers of m different words in a target of length 2 p + f, its entropy is
+
+    H = log binomial(p + f, p) + log p! + f log m
+
+A value costs nothing to a model that recalls; to one that knows the values but not whose they are it costs log p.
+"""
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from attn_jax.data.facts import Vocabularies
+from attn_jax.data.vocabulary import Vocabulary, Words
+from attn_jax.errors import UserError
+from attn_jax.parts import option
+from attn_jax.tasks.options import TextOptions
+from attn_jax.tasks.task import Pairs, Task
+
+NUM_EXAMPLES = 10_000  # training texts by default
+TEST_SIZE = 1000
+KEY, VALUE, FILLER = "k", "v", "."  # first letter of the words
+MOST_WORDS = 10_000  # keys, or values: all of them are sorted for each text
+AT_ONCE = 1 << 20  # random numbers in memory
+
+
+def entropy(num_pairs: int, length: int, num_fillers: int) -> float:
+    """Returns the entropy in nats of a target, given its source; its end is certain."""
+    fillers = length - 2 * num_pairs
+    orders = math.comb(num_pairs + fillers, num_pairs) * math.factorial(num_pairs)
+    return math.log(orders) + fillers * math.log(num_fillers)
+
+
+def sample(
+    count: int,
+    rng: np.random.Generator,
+    *,
+    num_pairs: int,
+    num_keys: int,
+    num_values: int,
+    num_fillers: int,
+    length: int,
+) -> Pairs:
+    """Samples texts; a smaller count gives other texts. The keys of a text are different, and so are its values."""
+    keys, values = (choose(count, size, num_pairs, rng) for size in (num_keys, num_values))
+    places = length - num_pairs  # a pair is at one place, as a filler is
+    order = choose(count, places, num_pairs, rng)  # place of each pair
+    fillers = rng.integers(num_fillers, size=(count, places))
+    source, target = [], []
+    for row in range(count):
+        pairs = [f"{KEY}{key} {VALUE}{value}" for key, value in zip(keys[row], values[row], strict=True)]
+        text = [f"{FILLER}{filler}" for filler in fillers[row]]
+        for place, pair in zip(order[row], pairs, strict=True):
+            text[place] = pair
+        source.append(" ".join(pairs))
+        target.append(" ".join(text))
+    return Pairs(source, target)
+
+
+def recall(
+    *,
+    num_pairs: int,
+    num_keys: int,
+    num_values: int,
+    num_fillers: int,
+    length: int,
+    num_examples: int,
+    valid_size: int,
+    vocabularies: Vocabularies | None = None,
+    seed: int = 0,
+) -> Task:
+    """Recalls the value of each key. Each split has its own random numbers; both sides share one vocabulary.
+
+    Args:
+        num_pairs: pairs of a text.
+        num_keys: number of key words.
+        num_values: number of value words.
+        num_fillers: number of filler words.
+        length: words of a target.
+        num_examples: training texts; 0 means NUM_EXAMPLES.
+        valid_size: validation texts.
+        vocabularies: those of an earlier run.
+        seed: of all texts.
+
+    Raises:
+        UserError: fewer keys or values than pairs, or a target too short for them.
+    """
+    for name, size in (("num_keys", num_keys), ("num_values", num_values)):
+        if size < num_pairs:
+            raise UserError(f"task.{name} is {size}; expected at least task.num_pairs, {num_pairs}")
+    if length < 2 * num_pairs:
+        raise UserError(f"task.length is {length}; expected at least {2 * num_pairs}, for task.num_pairs {num_pairs}")
+    sizes = {"train": num_examples or NUM_EXAMPLES, "valid": valid_size, "test": TEST_SIZE}
+    words = dict(num_keys=num_keys, num_values=num_values, num_fillers=num_fillers)
+    splits = {
+        name: sample(size, np.random.default_rng((seed, number)), num_pairs=num_pairs, length=length, **words)
+        for number, (name, size) in enumerate(sizes.items())
+    }
+    if vocabularies is None:
+        kinds = ((FILLER, num_fillers), (KEY, num_keys), (VALUE, num_values))
+        vocabularies = (Words([f"{letter}{i}" for letter, size in kinds for i in range(size)]),) * 2
+    stats = {name: len(split) for name, split in splits.items()}
+    lowest = math.exp(entropy(num_pairs, length, num_fillers) / (length + 1))
+    stats |= {"lowest possible perplexity": round(lowest, 4)}
+    return Task("recall", splits, *vocabularies, stats=stats)
+
+
+def is_value(tokens: Int[np.ndarray, "..."], vocabulary: Vocabulary) -> np.ndarray:
+    """Returns which tokens are values: those that can be recalled."""
+    values = [word.startswith(VALUE) for word in vocabulary.tokens(range(len(vocabulary)))]
+    return np.array(values)[tokens]
+
+
+def choose(count: int, size: int, chosen: int, rng: np.random.Generator) -> Int[np.ndarray, "n c"]:
+    """Chooses different numbers below `size`, in random order, for each of `count` rows.
+
+    They come from one random matrix [count, size], some of whose rows are in memory at a time.
+    """
+    rows = max(1, AT_ONCE // size)
+    found = np.empty((count, chosen), int)
+    for start in range(0, count, rows):
+        part = found[start : start + rows]
+        part[:] = np.argsort(rng.random((len(part), size)), axis=1)[:, :chosen]
+    return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecallOptions(TextOptions):
+    """Options of the task of recalling the values of keys."""
+
+    name: ClassVar[str] = "recall"
+
+    num_pairs: int = option(4, "pairs of a key and a value in a text", at_least=1, at_most=10_000)
+    num_keys: int = option(128, "number of key words", at_least=1, at_most=MOST_WORDS)
+    num_values: int = option(128, "number of value words", at_least=1, at_most=MOST_WORDS)
+    num_fillers: int = option(
+        1, "number of filler words, which are neither keys nor values", at_least=1, at_most=10_000
+    )
+    length: int = option(54, "words of a target", at_least=2, at_most=100_000)
+    valid_size: int = option(500, "number of validation examples", at_least=1)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return recall(
+            num_pairs=self.num_pairs,
+            num_keys=self.num_keys,
+            num_values=self.num_values,
+            num_fillers=self.num_fillers,
+            length=self.length,
+            num_examples=self.num_examples,
+            valid_size=self.valid_size,
+            vocabularies=kept,
+        )

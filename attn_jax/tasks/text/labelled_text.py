@@ -1,0 +1,151 @@
+"""Classification of texts from files with lines `text TAB label`; the label is a target of one token."""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from attn_jax.data.facts import Vocabularies
+from attn_jax.data.splits import hold_out, same_text, seen_in_training
+from attn_jax.data.text import read_lines
+from attn_jax.data.vocabulary import TEXT_VOCABULARIES, Words
+from attn_jax.errors import UserError, lookup, nearest
+from attn_jax.tasks.options import VocabularyOptions
+from attn_jax.tasks.task import Pairs, Task
+
+HELD_OUT = 2018  # seed of the permutation for validation lines and subsets, independent of the seed of a run
+LINE = "text TAB label"
+
+
+def labelled_text(
+    *,
+    data_dir: str | pathlib.Path,
+    train: Sequence[str],
+    valid: Sequence[str],
+    test: Sequence[str],
+    valid_size: int,
+    num_examples: int,
+    vocabulary: str,
+    vocab_size: Sequence[int],
+    min_count: int,
+    sentencepiece: str,
+    vocabularies: Vocabularies | None = None,
+) -> Task:
+    """Predicts the label (target) of a text (source).
+
+    Without a validation file, the last `valid_size` training lines of a fixed shuffle are held out, and training lines
+    with the text of one of them are dropped. The lines of a smaller `num_examples` are a subset of those of a larger
+    one. The labels are those of the whole training file, so that other files may use every label of it, even one that
+    the chosen subset lacks; any other label is an error.
+
+    Args:
+        data_dir: folder of the files.
+        train, valid, test: file names, of which the first counts; "" where there is none.
+        valid_size: lines to hold out where there is no validation file.
+        num_examples: training lines to use; 0 means all.
+        vocabulary: of the text: name in TEXT_VOCABULARIES.
+        vocab_size: of it the first counts.
+        min_count, sentencepiece: see `min_count` and `model` in attn_jax.data.vocabulary_options.
+        vocabularies: (source, target) of an earlier run; None makes them.
+
+    Raises:
+        UserError: something is wrong with a file (see `read_labelled`), a label, a size or a name.
+    """
+    kind = lookup(TEXT_VOCABULARIES, vocabulary, "vocabulary")
+    folder = pathlib.Path(data_dir)
+    names = {split: next(iter(files), "") for split, files in (("train", train), ("valid", valid), ("test", test))}
+    if not names["train"]:
+        raise UserError(f"task.train names no file; expected one with lines {LINE}")
+    pairs = read_labelled(folder / names["train"])
+    labels = label_vocabulary(pairs.target, str(folder / names["train"]))
+    others = {split: read_labelled(folder / names[split], pairs.target) for split in ("valid", "test") if names[split]}
+    cut = hold_out(
+        pairs,
+        others.get("valid"),
+        valid_size=valid_size,
+        num_examples=num_examples,
+        seed=HELD_OUT,
+        same=_texts,
+        what="lines",
+    )
+    stats = {} if "valid" in others else {"training lines with the text of a held-out one": cut.equal}
+    splits = {"train": cut.train, "valid": cut.valid} | others
+    stats |= seen_in_training(splits, _texts, "texts")
+    if vocabularies is None:
+        options = {"vocab_size": vocab_size[0], "min_count": min_count, "model_type": sentencepiece}
+        vocabularies = kind.train(splits["train"].source, **options), labels
+    return Task(
+        "labelled_text",
+        splits,
+        *vocabularies,
+        stats={name: len(split) for name, split in splits.items()} | {"labels": len(set(pairs.target))} | stats,
+    )
+
+
+def _texts(pairs: Pairs) -> list[str]:
+    return list(map(same_text, pairs.source))
+
+
+def read_labelled(path: pathlib.Path, labels: Iterable[str] = ()) -> Pairs:
+    """Reads the lines `text TAB label` of a file as pairs (text, label). Spaces around a label are dropped.
+
+    Args:
+        path: of the file.
+        labels: allowed labels; () allows all.
+
+    Raises:
+        UserError: as attn_jax.data.text.read_lines, or a line has not one tab, or no text, or no label, or a label
+            that is not one word or not allowed.
+    """
+    allowed = dict.fromkeys(labels)
+    source, target = [], []
+    for number, line in enumerate(read_lines(path, expected=LINE), 1):
+        columns = line.split("\t")
+        if len(columns) != 2:
+            raise UserError(f"{path}, line {number}: expected {LINE}, with one tab, got {len(columns) - 1}")
+        text, label = columns[0], columns[1].strip()
+        if not text.strip() or not label:
+            raise UserError(
+                f"{path}, line {number}: the {'label' if text.strip() else 'text'} is empty; expected {LINE}"
+            )
+        if len(label.split()) > 1:
+            raise UserError(
+                f"{path}, line {number}: the label {label!r} is more than one word; expected a label without spaces, "
+                f"such as {'_'.join(label.split())}"
+            )
+        if allowed and label not in allowed:
+            raise UserError(
+                f"{path}, line {number}: the label {label!r} is not in the training file; {nearest(label, allowed)}"
+            )
+        source.append(text)
+        target.append(label)
+    return Pairs(source, target)
+
+
+def label_vocabulary(labels: Iterable[str], where: str) -> Words:
+    """Makes a vocabulary of all labels, in alphabetical order.
+
+    Args:
+        labels: one word each, possibly repeated.
+        where: source of the labels, for error messages.
+
+    Raises:
+        UserError: there are not two different labels.
+    """
+    different = sorted(set(labels))
+    if len(different) < 2:
+        raise UserError(f"{where}: only the label {different[0]!r}; expected at least two to tell apart")
+    return Words(different)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelledTextOptions(VocabularyOptions):
+    """Options of the task of giving a text its label. Of train, valid, test and vocab_size the first part counts."""
+
+    name: ClassVar[str] = "labelled_text"
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return labelled_text(**self.file_arguments(data_dir, kept))
+
+    def read_file(self, path: pathlib.Path) -> Pairs:
+        return read_labelled(path)

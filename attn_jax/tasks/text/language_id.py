@@ -1,0 +1,177 @@
+"""Language identification: from a lemma, character by character, to the name of its language.
+
+    Sitzfleisch  ->  german
+
+The lemmas come from the files of CoNLL-SIGMORPHON 2017, task 1 (Cotterell et al. 2017, arXiv 1706.09031), or, without
+a folder, from made-up languages. A lemma of these has two or three syllables, each with an onset, a vowel and a coda
+that are uniform on lists of the language; "" is none. Lemmas of several languages, such as kali of valu and tekin, are
+left out.
+"""
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from attn_jax.data.facts import Vocabularies
+from attn_jax.data.splits import check_count
+from attn_jax.data.vocabulary import Characters
+from attn_jax.errors import UserError, lookup
+from attn_jax.parts import option
+from attn_jax.tasks.options import TextOptions
+from attn_jax.tasks.task import Pairs, Task
+from attn_jax.tasks.text.inflection import ALL
+from attn_jax.tasks.text.inflection_files import read_forms
+from attn_jax.tasks.text.labelled_text import label_vocabulary
+
+HELD_OUT = 2017  # seed of the permutation for the splits, independent of the seed of a run
+HELD_OUT_SHARE = 0.1  # of all lemmas for validation, and as many for the test
+TEST_SIZE = 1000
+NUM_LEMMAS = 4000  # of each made-up language
+
+
+class Language(NamedTuple):
+    """Parts of the syllables of a made-up language."""
+
+    onsets: tuple[str, ...]
+    vowels: tuple[str, ...]
+    codas: tuple[str, ...]
+
+
+LANGUAGES = {
+    "garsk": Language(
+        tuple("b br d f fl g gr k kl m r s sk st t".split()),
+        tuple("aeiouåø"),
+        tuple("d g k l n r s t nd rk rsk st".split()),
+    ),
+    "pirash": Language(tuple("ch d f j l m p r s sh t v z".split()), tuple("aeiou"), ("", "", "", "n", "r", "sh", "t")),
+    "tekin": Language(tuple("bdgklmnrstvyz"), tuple("aeiouöü"), ("", "", "k", "l", "m", "n", "r", "t")),
+    "valu": Language(("", *"fhklmnpstvw"), tuple("aeiou"), ("",)),
+}
+
+
+def language_id(
+    *,
+    data_dir: str | pathlib.Path,
+    size: str,
+    labels: Sequence[str],
+    num_examples: int,
+    valid_size: int,
+    vocabularies: Vocabularies | None = None,
+    seed: int = 0,
+) -> Task:
+    """Predicts the name of the language (target, one token) of a lemma (source).
+
+    The lemmas of a language are the first column of data_dir/LANGUAGE-train-SIZE, each once; without a folder they are
+    sampled with `seed`. Lemmas of several languages are left out and counted in the stats. The others are shuffled, the
+    same way for every seed, and cut into training, validation and test: no lemma is in two splits, and a smaller split
+    is the beginning of a larger one. The vocabularies are the characters of the training sources, and the names.
+
+    Args:
+        data_dir: folder of the files; "" takes LANGUAGES, which are made here.
+        size: of the files, "high", "medium" or "low".
+        labels: names of the languages; () means all there are.
+        num_examples: training lemmas; 0 means all.
+        valid_size: validation lemmas; the test split has TEST_SIZE, or all test lemmas if there are fewer.
+        vocabularies: (source, target) of an earlier run; None makes them.
+        seed: of the lemmas made here.
+
+    Raises:
+        UserError: something is wrong with a file, a name, or a number of lemmas.
+    """
+    lexicons = read_lexicons(pathlib.Path(data_dir), size, labels) if str(data_dir) else make_lexicons(labels, seed)
+    names = label_vocabulary(lexicons, "task.labels")
+    languages: dict[str, list[str]] = {}
+    for name, lemmas in lexicons.items():
+        for lemma in lemmas:
+            languages.setdefault(lemma, []).append(name)
+    own = {lemma: of[0] for lemma, of in languages.items() if len(of) == 1}
+    if not own:
+        raise UserError(
+            f"{', '.join(lexicons)}: every lemma is of several of these languages; choose other task.labels"
+        )
+    pairs = Pairs(list(own), list(own.values()))
+    order = np.random.default_rng(HELD_OUT).permutation(len(pairs))
+    held_out = int(len(pairs) * HELD_OUT_SHARE)
+    valid, test, train = order[:held_out], order[held_out : 2 * held_out], order[2 * held_out :]
+    if not held_out:
+        raise UserError(
+            f"{', '.join(lexicons)}: {len(pairs)} lemmas of one language alone; expected at least "
+            f"{round(1 / HELD_OUT_SHARE)}, a share of which is held out"
+        )
+    check_count(num_examples, len(train), "lemmas")
+    if not 1 <= valid_size <= held_out:
+        raise UserError(f"task.valid_size {valid_size}: expected 1 to {held_out}, the validation lemmas there are")
+    chosen = {"train": train[: num_examples or None], "valid": valid[:valid_size], "test": test[:TEST_SIZE]}
+    splits = {name: pairs.select(indices) for name, indices in chosen.items()}
+    if vocabularies is None:
+        vocabularies = Characters.train(splits["train"].source, vocab_size=ALL), names
+    stats = {name: len(split) for name, split in splits.items()} | {"languages": len(lexicons)}
+    if count := len(languages) - len(pairs):
+        stats["lemmas of several languages, left out"] = count
+    return Task("language_id", splits, *vocabularies, stats=stats)
+
+
+def read_lexicons(folder: pathlib.Path, size: str, labels: Sequence[str]) -> dict[str, list[str]]:
+    """Reads the distinct lemmas of each language from the files LANGUAGE-train-SIZE, languages in alphabetical order.
+
+    Raises:
+        UserError: no such file, a name that none has, or as attn_jax.tasks.text.inflection_files.read_forms.
+    """
+    found = [re.fullmatch(r"(\S+)-train-(\S+)", path.name) for path in folder.glob("*-train-*")]
+    sizes: dict[str, dict[str, pathlib.Path]] = {}
+    for match in filter(None, found):
+        sizes.setdefault(match[2], {})[match[1]] = folder / match[0]
+    if not sizes:
+        what = "no files LANGUAGE-train-SIZE there" if folder.is_dir() else "no such folder"
+        raise UserError(f"{folder}: {what}; expected such as german-train-high")
+    files = lookup(sizes, size, f"task.size of the files in {folder}")
+    chosen = sorted({name: lookup(files, name, f"language in {folder}") for name in labels} or files)
+    return {
+        name: list(dict.fromkeys(text.split("\t")[0] for text in read_forms(files[name]).source)) for name in chosen
+    }
+
+
+def make_lexicons(labels: Sequence[str], seed: int) -> dict[str, list[str]]:
+    """Samples NUM_LEMMAS different lemmas for each made-up language of `labels`; () means all of LANGUAGES.
+
+    The lemmas of a language do not depend on the other languages.
+    """
+    chosen = {name: lookup(LANGUAGES, name, "language") for name in sorted(labels or LANGUAGES)}
+    lexicons = {}
+    for name, language in chosen.items():
+        rng = np.random.default_rng((seed, list(LANGUAGES).index(name)))
+        lemmas: dict[str, None] = {}
+        while len(lemmas) < NUM_LEMMAS:
+            parts = [part[rng.integers(len(part))] for _ in range(rng.integers(2, 4)) for part in language]
+            lemmas["".join(parts)] = None
+        lexicons[name] = list(lemmas)
+    return lexicons
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanguageIdOptions(TextOptions):
+    """Options of the task of naming the language of a word."""
+
+    name: ClassVar[str] = "language_id"
+
+    size: str = option("high", "size of the training files", choices=("high", "medium", "low"))
+    labels: tuple = option((), "languages to classify, such as ('german', 'french'); (): all available", each=str)
+    valid_size: int = option(500, "number of validation examples", at_least=1)
+
+    @property
+    def cut_by(self) -> dict[str, tuple[str, ...]]:
+        return dict.fromkeys(("valid", "test"), ("size", "labels"))  # the lemmas of all languages are cut together
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return language_id(
+            data_dir=data_dir,
+            size=self.size,
+            labels=self.labels,
+            num_examples=self.num_examples,
+            valid_size=self.valid_size,
+            vocabularies=kept,
+        )

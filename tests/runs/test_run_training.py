@@ -1,0 +1,686 @@
+"""Whole trainings, very small ones: what is resumed, stopped, spread or seeded ends where it should."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny_model as tiny
+from tiny_run import files_config, timeless, tiny_config, train, write_pairs
+
+from attn_jax.cli import commands
+from attn_jax.data.batching import Batches
+from attn_jax.errors import UserError
+from attn_jax.models.metrics import Mean
+from attn_jax.runs import run as of_run
+from attn_jax.runs import training
+from attn_jax.runs.checks import best_metric
+from attn_jax.runs.inputs import Files
+from attn_jax.runs.options import change, resolve
+from attn_jax.training import model_size
+from attn_jax.training.loop import make_train_step
+from attn_jax.training.optimizers import PlateauState, halve, plateau_scale
+
+# Three steps an epoch: evaluated after 3, 6, 9 and 10 steps, logged after 4, 8 and 10.
+WHOLE = {"train__keep": 1, "train__average": 2}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of ten steps that nothing interrupted."""
+    return train(tiny_config(**WHOLE), tmp_path_factory.mktemp("whole"))
+
+
+def on_host(run, fitted):
+    return run.parallel.get_state(fitted.state)
+
+
+def records(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses(workdir):
+    return np.array([record["train/loss"] for record in records(workdir) if "train/loss" in record])
+
+
+def contents(directory):
+    """File -> content, of whatever is below a directory."""
+    return {path.relative_to(directory): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def stop_after(monkeypatch, last):
+    """The next training gets its SIGTERM while it is at step `last`."""
+    monkeypatch.setattr(
+        training, "stop_on_signals", lambda: contextlib.nullcontext(lambda step: last is not None and step >= last)
+    )
+
+
+@pytest.mark.slow
+def test_train_end_to_end(whole):
+    run, fitted = whole
+    assert (fitted.step, fitted.reason, run.num_steps) == (10, "done", 10)
+    assert [record["step"] for record in records(run.workdir)] == [3, 4, 6, 8, 9, 10, 10]
+    logged = [record for record in records(run.workdir) if "train/loss" in record]
+    assert {"train/loss", "train/nll", "train/grad_norm"} < logged[0].keys() == logged[1].keys() == logged[2].keys()
+    assert [record["train/learning_rate"] for record in logged] == [0.0004, 0.0008, 0.001]  # of 100 steps of warm-up
+    assert 0 < logged[0]["seconds"] < logged[1]["seconds"] < logged[2]["seconds"] <= run.trained_seconds
+    assert all(record["tokens_per_second"] > 0 for record in logged)
+    assert records(run.workdir)[-1].keys() == {"step", "valid/loss"}
+    assert records(run.workdir)[-1]["valid/loss"] < records(run.workdir)[0]["valid/loss"]
+    state = on_host(run, fitted)
+    assert state.step == 10
+    assert all(np.isfinite(x).all() and x.dtype == np.float32 for x in jax.tree.leaves(state.params))
+    assert (run.batches.dropped, run.batches.num_pairs, run.batches.steps_per_epoch) == (8, 192, 3)
+    assert run.lock.name == str(run.workdir / "lock") and not run.lock.closed
+    stored = json.loads((run.workdir / "config.json").read_text())
+    assert stored["model"]["hidden_size"] == 8 and stored["task"]["buckets"] == {"name": "fixed", "shapes": [[24, 11]]}
+
+
+@pytest.mark.slow
+def test_resumed_is_bitwise_never_stopped(whole, tmp_path, monkeypatch, capsys):
+    """Interrupted within an epoch and between two logs, twice; also what is averaged in the end is the same."""
+    run, fitted = whole
+    config = tiny_config(**WHOLE)
+    for last, start in ((5, 0), (7, 5), (None, 7)):
+        stop_after(monkeypatch, last)
+        resumed, ended = train(config, tmp_path)
+        err = capsys.readouterr().err
+        assert (f"resuming      from step {start} of 10\n" in err) == (start > 0)
+        assert (ended.step, ended.reason) == ((last, "interrupted") if last else (10, "done"))
+        if last:
+            assert resumed.checkpoints.latest_step() == last and not resumed.finished
+    tiny.assert_same(on_host(resumed, ended), on_host(run, fitted))
+    assert timeless(tmp_path) == timeless(run.workdir)
+    for name in ("vocabularies.json", "config.json"):
+        assert (tmp_path / name).read_bytes() == (run.workdir / name).read_bytes(), name
+
+    finals = []
+    for workdir in (run.workdir, tmp_path):
+        with training.open_checkpoints(resolve(config), workdir, read_only=True) as checkpoints:
+            finals.append(training.final_params(resolve(config), checkpoints, run.setup))
+            assert checkpoints.best_step() == 10
+    tiny.assert_same(finals[0][0], finals[1][0])
+    assert finals[0][1] == finals[1][1] == "mean of 2 checkpoints (steps 10, 9)"
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_was_never_measured_is_not_called_the_best(tmp_path, monkeypatch):
+    stop_after(monkeypatch, 1)
+    run, _ = train(tiny_config(), tmp_path)
+    with training.open_checkpoints(resolve(tiny_config()), tmp_path, read_only=True) as checkpoints:
+        assert training.final_params(resolve(tiny_config()), checkpoints, run.setup)[1] == "newest checkpoint (step 1)"
+
+
+@pytest.mark.slow
+def test_the_average_is_that_of_the_last_checkpoints(whole):
+    run, fitted = whole
+    config = tiny_config(**WHOLE)
+    with training.open_checkpoints(resolve(config), run.workdir, read_only=True) as checkpoints:
+        (mean,), _ = training.final_params(resolve(config), checkpoints, run.setup)
+        assert checkpoints.all_steps() == [9, 10]
+        sets = [checkpoints.restore_params(mean, step=step)[0] for step in (9, 10)]
+        (best,), used = training.final_params(resolve(tiny_config()), checkpoints, run.setup)
+    tiny.assert_close(mean, jax.tree.map(lambda a, b: (a + b) / 2, *sets))
+    tiny.assert_same(best, on_host(run, fitted).params)
+    assert used == "best checkpoint (step 10)"
+
+
+@pytest.mark.slow
+def test_what_is_finished_is_left_alone(whole):
+    run, _ = whole
+    before = contents(run.workdir)
+    again, fitted = train(tiny_config(**WHOLE), run.workdir)
+    assert (fitted.step, fitted.reason) == (10, "finished before")
+    assert contents(run.workdir) == before
+    assert again.trained_seconds == again.seconds > 0  # as stored: the clock does not run
+
+
+@pytest.mark.slow
+def test_the_result_is_printed_even_if_it_cannot_be_written(whole, tmp_path, monkeypatch, capsys):
+    def full(path, data):
+        raise UserError(f"cannot write {path}: no space left")
+
+    copy = shutil.copytree(whole[0].workdir, tmp_path / "run")
+    monkeypatch.setattr(commands, "save_json", full)
+    with pytest.raises(UserError, match=r"result.json: no space left"):
+        commands.train(resolve(tiny_config(**WHOLE)), copy, commands.Files(overrides=("--config.train.keep=1",)))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["quickstart", "test"] and "with" not in lines[0]
+
+
+def test_the_run_of_another_config_is_refused_and_untouched(whole):
+    run, _ = whole
+    before = contents(run.workdir)
+    for changes, words in (
+        ({"model__hidden_size": 9}, "model.hidden_size is 8 there and 9 here; choose another --workdir"),
+        ({"task__buckets__shapes": ((24, 11), (32, 11))}, r"task.buckets.shapes is \[\[24, 11\]\] there"),
+        ({"seeds": (0, 1)}, r"seeds is \[\] there and \[0, 1\] here"),
+        (
+            {"train__num_steps": 99},
+            r"train.num_steps is \d+ there.*workdir \(--config.train.start=run --config.train.start.workdir=.*begins w",
+        ),
+    ):
+        with pytest.raises(UserError, match=f"holds the run of another config: {words}"):
+            training.open_run(resolve(tiny_config(**WHOLE | changes)), run.workdir)
+    assert contents(run.workdir) == before
+
+
+@pytest.mark.slow
+def test_several_seeds_are_each_seed_alone(whole, tmp_path, capsys):
+    """... in one program; the result has the value of each, their mean and standard deviation."""
+    one, fitted = whole
+    alone = {0: (one, fitted), 3: train(tiny_config(seed=3, **WHOLE), tmp_path / "3")}
+    config = tiny_config(seeds=(3, 0), **WHOLE)
+    capsys.readouterr()
+    begin = time.monotonic()
+    commands.train(resolve(config), tmp_path / "both", commands.Files())
+    elapsed = time.monotonic() - begin
+    out = capsys.readouterr().out
+    both = losses(tmp_path / "both")
+    assert both.shape == (3, 2)
+    with training.open_checkpoints(resolve(config), tmp_path / "both", read_only=True) as checkpoints:
+        sets, _ = training.final_params(resolve(config), checkpoints, one.setup)
+    expected = []
+    for i, seed in enumerate((3, 0)):
+        run, _ = alone[seed]
+        np.testing.assert_allclose(both[:, i], losses(run.workdir), rtol=2e-6)
+        with training.open_checkpoints(resolve(config), run.workdir, read_only=True) as checkpoints:
+            (params,), _ = training.final_params(resolve(tiny_config(seed=seed, **WHOLE)), checkpoints, run.setup)
+        tiny.assert_close(sets[i], params, rtol=1e-4, atol=1e-5)
+        encoded = run.setup.predictor.translator.encode(run.task.splits["test"])
+        metrics = run.setup.evaluator.losses(params, encoded)
+        expected.append(float(metrics["loss"].compute()))
+    result = json.loads((tmp_path / "both" / "result.json").read_text())
+    assert (result["split"], result["sentences"], result["seeds"], result["steps"]) == ("test", 1000, [3, 0], 10)
+    loss = result["metrics"]["loss"]
+    np.testing.assert_allclose(loss["seeds"], expected, rtol=1e-5)
+    np.testing.assert_allclose([loss["mean"], loss["std"]], [np.mean(expected), np.std(expected, ddof=1)], rtol=1e-4)
+    np.testing.assert_allclose(result["metrics"]["perplexity"]["seeds"], np.exp(expected), rtol=1e-5)
+    assert 0 < result["train_seconds"] <= elapsed
+    assert "seeds 3, 0" in out.splitlines()[0] and f"loss {loss['mean']:.4g} ± {loss['std']:.3g}" in out
+    assert (tmp_path / "both" / "curves.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_plateau_halves_and_early_stopping_stops(tmp_path):
+    """Nothing gets better with a learning rate of 0. Evaluated after 3, 6 and 9 steps."""
+    config = tiny_config(
+        optimizer__schedule="plateau", optimizer__learning_rate=0.0, train__patience=2, train__num_steps=100
+    )
+    run, fitted = train(config, tmp_path)
+    assert (fitted.step, fitted.reason) == (9, "stopped")
+    found = jax.tree.leaves(on_host(run, fitted).opt_state, is_leaf=lambda node: isinstance(node, PlateauState))
+    assert [float(node.scale) for node in found if isinstance(node, PlateauState)] == [0.25]
+    assert run.checkpoints.measured.keys() == {3, 6, 9}
+
+    again, fitted = train(config, tmp_path)
+    assert (fitted.step, fitted.reason, again.finished) == (9, "finished before", True)
+    found = jax.tree.leaves(on_host(again, fitted).opt_state, is_leaf=lambda node: isinstance(node, PlateauState))
+    assert [float(node.scale) for node in found if isinstance(node, PlateauState)] == [0.25]
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "goal", "stops"),
+    [
+        ("accuracy", [100.0, 99.0], 99.0, True),  # the larger the better, in every seed
+        ("accuracy", [100.0, 98.9], 99.0, False),
+        ("loss", [0.1, 0.2], 0.2, True),  # the smaller the better
+        ("loss", [0.1, 0.3], 0.2, False),
+        ("loss", [0.0, 0.0], 0.0, False),  # no goal
+        *(("loss", values, 0.2, False) for values in ([0.1, float("nan")], [float("nan"), 0.1])),
+        *(("accuracy", values, 99.0, False) for values in ([100.0, float("nan")], [float("nan"), 100.0])),
+    ],
+)
+def test_a_goal_is_reached_by_every_seed(metric, values, goal, stops):
+    options = resolve(tiny_config(train__best_metric=metric, train__goal=goal))
+    assert of_run.reached(options, values) is stops
+
+
+def test_each_metric_of_text_knows_which_values_are_better():
+    directions = {
+        name: best_metric(resolve(tiny_config(train__best_metric=name)))[1] for name in ("bleu", "loss", "accuracy")
+    }
+    assert directions == {"bleu": "max", "loss": "min", "accuracy": "max"}
+    with pytest.raises(
+        UserError, match="expected one of bleu, chrf, exact_match, edit_distance, loss, perplexity, acc"
+    ):
+        best_metric(resolve(tiny_config(train__best_metric="attention_entropy")))
+
+
+def test_the_learning_rate_is_that_of_the_last_update_and_of_each_seed(tmp_path):
+    """After a warm-up of two steps; the seed whose loss did not get better has half of it."""
+    config = tiny_config(seeds=(3, 0), optimizer__schedule="plateau", optimizer__warmup_steps=2)
+    run = training.open_run(resolve(config), tmp_path)
+    run.checkpoints.close()
+    assert run.learning_rate(1).tolist() == [0.005, 0.005]
+    opt_state = PlateauState(np.ones(2, np.float32))
+    run.scale = plateau_scale({"any": halve(opt_state, np.array([False, True]))})
+    assert run.learning_rate(2).tolist() == run.learning_rate(9).tolist() == [0.01, 0.005]
+    assert plateau_scale({"any": np.zeros(2)}) == 1
+
+
+def test_a_model_too_large_for_the_memory_is_refused_before_it_is_made(tmp_path, capsys):
+    with pytest.raises(UserError, match=r"does not fit into .* of memory: [\d,]{22} parameters; at least 960 PB with"):
+        train(tiny_config(model__hidden_size=100_000_000), tmp_path)
+    assert "compiling" not in capsys.readouterr().err
+    training.open_run(resolve(tiny_config()), tmp_path).checkpoints.close()  # the next config may have the directory
+
+
+@pytest.mark.slow
+def test_another_run_in_a_folder_without_checkpoints_does_not_inherit_a_result(tmp_path):
+    for name in ("result.json", "sentences.json", "eval.json", "eval_sentences.json", "analysis.json"):
+        (tmp_path / name).write_text("{}")
+    train(tiny_config(), tmp_path)
+    assert not list(tmp_path.glob("*result*")) and not list(tmp_path.glob("*eval*"))
+    assert not list(tmp_path.glob("sentences*")) and not list(tmp_path.glob("analysis*"))
+
+
+@pytest.mark.slow
+def test_training_stops_at_its_goal_and_stays_finished(tmp_path):
+    """Any loss is as good as 1000: the first evaluation, after 3 steps, is the last."""
+    config = tiny_config(train__goal=1000.0, train__num_steps=100)
+    _, fitted = train(config, tmp_path)
+    assert (fitted.step, fitted.reason) == (3, "stopped")
+    _, fitted = train(config, tmp_path)
+    assert (fitted.step, fitted.reason) == (3, "finished before")
+
+
+@pytest.mark.slow
+def test_a_loss_that_becomes_nan_names_the_step_and_keeps_the_last_good_checkpoint(tmp_path):
+    config = tiny_config(
+        optimizer="sgd", optimizer__learning_rate=1e30, optimizer__clip="none", train__checkpoint_every=1
+    )
+    with pytest.raises(UserError, match=r"became (NaN|infinite) at step 2; .*; last good checkpoint: step 1$"):
+        train(config, tmp_path)
+    with training.open_checkpoints(resolve(config), tmp_path, read_only=True) as checkpoints:
+        assert checkpoints.all_steps() == [1]
+    # Nothing was good yet: the directory is free for the next attempt.
+    with pytest.raises(UserError, match=r"last good checkpoint: none$"):
+        train(tiny_config(**{**SGD, "optimizer__learning_rate": 1e30}), tmp_path / "none")
+    training.open_run(resolve(tiny_config(**SGD)), tmp_path / "none").checkpoints.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metrics", [("exact_match",), ("perplexity",)])
+def test_a_model_that_diverged_in_its_last_step_is_one_line(tmp_path, metrics):
+    """The loss of a step is that before its update."""
+    changes = {"optimizer__learning_rate": 1e30, "train__num_steps": 1, "eval__metrics": metrics}
+    with pytest.raises(UserError, match=r"the loss on .* is not finite: the training has diverged;"):
+        commands.train(resolve(tiny_config(**{**SGD, **changes})), tmp_path, Files())
+
+
+@pytest.mark.slow
+def test_other_data_under_the_same_name_is_told(tmp_path):
+    write_pairs(tmp_path)
+    config = files_config(tmp_path, train__num_steps=3, train__checkpoint_every=1)
+    train(config, tmp_path / "run")
+    lines = (tmp_path / "train.source").read_text().splitlines()
+    (tmp_path / "train.source").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
+    with pytest.raises(UserError, match=r"was trained with other train data than is there now \(wrong checksum\)"):
+        train(config, tmp_path / "run")
+
+
+def poison(monkeypatch, steps):
+    """Lets parameters and loss of these steps become NaN."""
+
+    def make(*args, **options):
+        step = make_train_step(*args, **options)
+
+        def poisoned(state, batch):
+            wrong = jnp.isin(state.step + 1, jnp.array(steps))
+            after, metrics = step(state, batch)
+            params = jax.tree.map(lambda x: jnp.where(wrong, jnp.nan, x), after.params)
+            loss = metrics["loss"]
+            total = jnp.where(wrong, jnp.nan, loss.total)
+            return after.replace(params=params), {**metrics, "loss": Mean(total, loss.count)}
+
+        return poisoned
+
+    monkeypatch.setattr(training, "make_train_step", make)
+
+
+@pytest.mark.slow
+def test_a_run_that_rewinds_is_one_that_never_saw_the_batches(tmp_path, monkeypatch, capsys):
+    """NaN before the first checkpoint and between two; interrupted and resumed, too."""
+    config = tiny_config(train__on_nan="rewind")
+    with monkeypatch.context() as context:
+        poison(context, [2, 5])
+        stop_after(context, 8)
+        train(config, tmp_path / "rewound")
+        told = capsys.readouterr().err
+        assert "loss or the gradient of step 2 is not finite: going back to the beginning, without the batch" in told
+        assert "step 5 is not finite: going back to step 3, without" in told
+        stop_after(context, None)
+        run, fitted = train(config, tmp_path / "rewound")
+        never = training.open_run(resolve(config), tmp_path / "never")
+        with never.checkpoints:
+            never.skipped = {2, 5}
+            expected = on_host(never, training.train(never))
+    assert (fitted.step, fitted.reason, run.skipped) == (10, "done", {2, 5})
+    tiny.assert_same(on_host(run, fitted), expected)
+    assert run.learning_rate(2) == run.learning_rate(3) and run.learning_rate(5) == run.learning_rate(6)  # no updates
+    assert timeless(tmp_path / "rewound") == timeless(tmp_path / "never")
+
+
+@pytest.mark.slow
+def test_a_run_rewinds_only_so_often(tmp_path, monkeypatch):
+    poison(monkeypatch, list(range(1, 12)))
+    with pytest.raises(UserError, match=r"became NaN at step 3; .*; 2 batches were left out before it; no more are"):
+        monkeypatch.setitem(training.ON_NAN, "rewind", 2)
+        train(tiny_config(train__on_nan="rewind"), tmp_path)
+
+
+SGD = {
+    "optimizer": "sgd",
+    "optimizer__learning_rate": 0.5,
+    "optimizer__clip": "none",
+    "model__dropout": 0.0,
+    "train__num_steps": 4,
+    "train__log_every": 1,
+    "train__eval_every": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory):
+    run, fitted = train(tiny_config(**SGD), tmp_path_factory.mktemp("single"))
+    return run.workdir, on_host(run, fitted).params
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [{"train__microbatches": 2}, {"parallel": "auto"}, {"parallel": "mesh"}],
+    ids=["microbatches", "pmap", "mesh"],
+)
+def test_parts_and_devices_make_no_difference(one_device, tmp_path, changes):
+    workdir, params = one_device
+    run, fitted = train(tiny_config(**SGD | changes), tmp_path)
+    np.testing.assert_allclose(losses(tmp_path), losses(workdir), rtol=1e-5)
+    tiny.assert_close(on_host(run, fitted).params, params, rtol=1e-4, atol=1e-5)
+
+
+def test_what_cannot_be_divided_is_refused_and_claims_nothing(tmp_path):
+    with pytest.raises(UserError, match=r"batch_size 60 cannot be shared equally by 8 devices; .* is 64"):
+        training.open_run(resolve(tiny_config(parallel="auto", task__batch_size=60)), tmp_path)
+    assert not any(tmp_path.iterdir())
+    with pytest.raises(UserError, match=r"train.microbatches=3 does not divide the 64 rows"):
+        train(tiny_config(train__microbatches=3), tmp_path)
+    training.open_run(resolve(tiny_config()), tmp_path).checkpoints.close()  # the next config may have the directory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("vocabulary", "changes"),
+    [
+        ("words", {"task__buckets__shapes": ((24, 24),)}),
+        ("sentencepiece", {"task__vocab_size": (40, 36), "task__buckets__shapes": ((64, 64),), "dtype": "bfloat16"}),
+    ],
+)
+def test_text_files(tmp_path, capsys, vocabulary, changes):
+    """Trained, measured and plotted through the command; a sentence that is too long is counted."""
+    source, target = write_pairs(tmp_path)
+    for path in (source, target):
+        path.write_text(path.read_text() + "a bird " * 40 + "\n")
+    changes |= {
+        "task__valid_size": 10,
+        "train__num_steps": 3,
+        "eval__metrics": ("bleu", "chrf", "exact_match", "accuracy", "bleu"),
+        "eval__num_pictures": 1,
+        "train__best_metric": "chrf",
+        "decode__max_length": 6,
+    }
+    config = change(files_config(tmp_path, **changes), {"task.vocabulary": vocabulary})
+    commands.train(resolve(config), tmp_path / "run", commands.Files())
+    out, err = capsys.readouterr()
+    assert "data          1 of 51 training pairs are longer than any bucket and left out; see task.buckets\n" in err
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["split"], result["sentences"]) == ("valid", 10)
+    assert list(result["metrics"]) == ["loss", "accuracy", "bleu", "chrf", "exact_match"]
+    assert all(len(values["seeds"]) == 1 and np.isfinite(values["mean"]) for values in result["metrics"].values())
+    assert result["signatures"]["bleu"].startswith("nrefs:1|")
+    assert (tmp_path / "run" / "attention" / "000.png").exists()
+    first = (tmp_path / "train.source").read_text().splitlines()
+    begun = [line.split()[0] for line in out.splitlines() if line[0] != " "]
+    assert begun == ["quickstart", "example", "example", "example", "valid", "pictures", "try"]
+    assert any(f"echo '{line}' | python launch.py" in out for line in first)
+    stored = json.loads((tmp_path / "run" / "vocabularies.json").read_text())
+    assert {stored[side]["kind"] for side in ("source", "target")} == {vocabulary}
+
+    # The vocabulary is the stored one, whatever the files say now.
+    with pytest.raises(UserError, match="holds the run of another config"):
+        training.open_run(resolve(change(config, {"task.joint_vocabulary": True})), tmp_path / "run")
+    before = source.read_text()
+    source.write_text(before.replace("bird", "zebra"))
+    again = training.open_run(resolve(config), tmp_path / "run")
+    assert again.task.source_vocabulary.to_json() == stored["source"]
+    with pytest.raises(UserError, match="was trained with other train data"):
+        training.train(again)
+    again.checkpoints.close()
+    again.lock.close()
+    source.write_text(before)
+    assert train(config, tmp_path / "run")[1].reason == "finished before"
+
+
+@pytest.mark.slow
+def test_time_of_all_processes_is_added_up(tmp_path, monkeypatch):
+    """On a clock that stands still but while a batch is made, which takes 10 seconds; and that starts anew."""
+    clock, batch_at = [0.0], Batches.batch_at
+
+    def slow(batches, step):
+        clock[0] += 10.0
+        return batch_at(batches, step)
+
+    monkeypatch.setattr(Batches, "batch_at", slow)
+    monkeypatch.setattr(of_run, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    seconds = []
+    for last in (1, 3, None):
+        stop_after(monkeypatch, last)
+        clock[0] = 500.0 * len(seconds)
+        run, fitted = train(tiny_config(train__num_steps=4), tmp_path)
+        seconds.append(run.trained_seconds)
+    assert fitted.step == 4 and seconds == [10.0, 30.0, 40.0]
+    finished, _ = train(tiny_config(train__num_steps=4), tmp_path)
+    assert finished.trained_seconds == 40.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"task__name": "date"}, "unknown task 'date'; did you mean dates?"),
+        (
+            {"task__name": "parallel_text", "task__vocabulary": "word"},
+            "unknown task.vocabulary 'word'; did you mean words?",
+        ),
+        ({"task__buckets__shapes": (0,)}, "bucket 0: expected a length such as 16"),
+        ({"task__batch_size": 0}, "task.batch_size is 0; expected at least 1"),
+        ({"task__batch_unit": "words"}, "unknown task.batch_unit 'words'; known: sentences, tokens"),
+        (
+            {"task__name": "parallel_text", "task__vocab_size": (8000,)},
+            "task.vocab_size is .8000,.; expected two sizes",
+        ),
+        ({"dtype": "float23"}, "unknown dtype 'float23'; did you mean float32?"),
+        ({"model__name": "seq2sec"}, "unknown model 'seq2sec'; did you mean seq2seq?"),
+        ({"model__decoder__cell": "lstmm"}, "unknown model.decoder.cell 'lstmm'; did you mean lstm?"),
+        ({"model__decoder": "loung"}, "unknown model.decoder 'loung'; did you mean luong?"),
+        ({"model__decoder__bridge": "dens"}, "unknown model.decoder.bridge 'dens'; did you mean dense?"),
+        (
+            {"model__decoder__cell": "lstm"},
+            "bridge copy takes over the states of the encoder, 1 of each layer, and model.decoder.cell lstm has 2; "
+            "expected a cell such as rnn or ",
+        ),
+        (
+            {"model__encoder": "lstm", "model__decoder__bridge": "dense"},
+            "2 of each layer, and model.decoder.cell gru has",
+        ),
+        ({"model__encoder__num_layers": 2}, "num_layers is 2, model.decoder.num_layers 1; expected equal numbers, or"),
+        ({"model__decoder__num_layers": 2}, "num_layers is 1, model.decoder.num_layers 2; expected equal numbers, or"),
+        ({"model__dropout": 1.5}, "model.dropout is 1.5; expected 0 to 0.999"),
+        ({"model__hidden_size": 0}, "model.hidden_size is 0; expected at least 1"),
+        ({"model__hidden_size": 9, "model__encoder__bidirectional": True}, "hidden_size 9 is odd"),
+        ({"model__tie_embeddings": True, "model__decoder__readout_size": 9}, "model.tie_embeddings needs"),
+        ({"model__attention__score": "scaled"}, "unknown model.attention.score 'scaled'; did you mean scaled_dot?"),
+        ({"model__attention__normalize": "softmix"}, "normalize 'softmix'; did you mean softmax?"),
+        (
+            {"model__objective": "hard", "model__objective__reading": "soft"},
+            "unknown model.objective.reading 'soft'; known: adaptive, ",
+        ),
+        (
+            {"model__attention__wrappers": ("local",)},
+            "unknown model.attention.wrappers.pattern 'local'; did you mean local_",
+        ),
+        ({"train__num_steps": -1}, "train.num_steps is -1; expected at least 0"),
+        ({"train__num_steps": 0, "train__num_epochs": 0.0}, "are both 0"),
+        ({"train__log_every": 0}, "train.log_every is 0; expected at least 1"),
+        ({"train__best_metric": "blue"}, "unknown train.best_metric 'blue'; did you mean bleu?"),
+        ({"train__best_metric": "attention_entropy"}, "attention_entropy: neither a low nor a high value is better"),
+        ({"optimizer": "adamm"}, "unknown optimizer 'adamm'; did you mean adam"),
+        ({"optimizer__schedule": "cosinus"}, "unknown optimizer.schedule 'cosinus'; did you mean cosine?"),
+        ({"eval__metrics": ("blue",)}, "unknown metric 'blue'; did you mean bleu?"),
+        (
+            {"task__name": "parallel_text", "eval__metrics": ("bleu",), "task__tokenize": "14a"},
+            "unknown BLEU tokenizer '14a'; did you mean 13a?",
+        ),
+        ({"decode__method": "beem"}, "unknown decode.method 'beem'; did you mean beam?"),
+        (
+            {"decode__method": "beam", "decode__method__n_best": 6},
+            "decode.method.n_best 6 needs a decode.method.beam_size of at least as many",
+        ),
+        ({"parallel": "pmat"}, "unknown parallel 'pmat'; did you mean pmap?"),
+        ({"seeds": (1, 1)}, r"seeds \(1, 1\): expected different integers from 0 to 4294967295"),
+        ({"seed": -1}, r"seeds \(-1,\): expected different integers from 0 to 4294967295"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_a_wrong_option_is_one_clear_line_before_anything_is_read_or_written(tmp_path, changes, words):
+    with pytest.raises(UserError, match=words) as error:
+        training.open_run(resolve(tiny_config(**changes)), tmp_path / "run")
+    assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_signal_before_a_rewind_counts_after_it(tmp_path, monkeypatch):
+    """The signal comes while the step that will be NaN is computed."""
+    poison(monkeypatch, [5])
+
+    class Batches:
+        def __init__(self, batches):
+            self.batches = batches
+
+        def __getattr__(self, name):
+            return getattr(self.batches, name)
+
+        def batch_at(self, step):
+            if step == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return self.batches.batch_at(step)
+
+    run = training.open_run(resolve(tiny_config(train__on_nan="rewind")), tmp_path)
+    run.batches = Batches(run.batches)
+    with run.checkpoints:
+        fitted = training.train(run)
+    assert (fitted.reason, fitted.signal, run.skipped) == ("interrupted", signal.SIGTERM, {5}) and fitted.step < 10
+
+
+@pytest.mark.slow
+def test_a_signal_in_the_last_step_ends_the_run_before_its_measurement(tmp_path, monkeypatch):
+    def evaluate(callbacks, step, state):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return evaluated(callbacks, step, state)
+
+    evaluated = training.Callbacks.on_evaluation
+    monkeypatch.setattr(training.Callbacks, "on_evaluation", evaluate)
+    config = tiny_config(train__num_steps=2)
+    _, fitted = train(config, tmp_path)
+    assert (fitted.reason, fitted.signal, fitted.step) == ("interrupted", signal.SIGTERM, 2)
+    _, again = train(config, tmp_path)
+    assert (again.reason, again.step) == ("finished before", 2)
+
+
+def test_microbatches_that_do_not_divide_a_bucket_are_told_before_anything_is_written(tmp_path):
+    changes = {"task__batch_size": 9, "train__microbatches": 2}
+    with pytest.raises(UserError, match=r"train\.microbatches=2 does not divide the 9 rows"):
+        training.open_run(resolve(tiny_config(**changes)), tmp_path / "new")
+    assert not (tmp_path / "new" / "config.json").exists()
+
+
+def test_the_best_checkpoint_by_a_metric_that_was_not_measured_is_told(whole):
+    run, _ = whole
+    config = tiny_config(**(WHOLE | {"train__average": 0, "train__best_metric": "edit_distance"}))
+    with (
+        training.open_checkpoints(resolve(config), run.workdir, read_only=True) as checkpoints,
+        pytest.raises(UserError, match=r"was measured by train\.best_metric edit_distance; expected"),
+    ):
+        training.final_params(resolve(config), checkpoints, run.setup)
+
+
+def test_the_logits_of_an_output_layer_in_chunks_are_those_of_a_chunk(tmp_path, capsys):
+    """The full layer has the logits of all words."""
+    told = []
+    for changes in ({}, {"model__output__name": "chunked", "model__output__chunk_size": 2}):
+        run = training.open_run(resolve(tiny_config(**changes)), tmp_path / str(len(told)))
+        with run.checkpoints:
+            state = {"params": {}, "opt_state": {}}
+            batch = {"target_out": np.zeros((1000, 1000))}
+            training.check_size(run, type("State", (), state), batch)
+        told.append(re.search(r"at least (\S+ \S+)", capsys.readouterr().err)[1])
+    words = len(run.task.target_vocabulary)
+    assert told == [model_size.text_of(4_000_000 * words), model_size.text_of(4_000_000 * 2)]
+
+
+@pytest.mark.parametrize(
+    ("model", "option"),
+    [
+        ({"model__name": "memnn"}, "name memnn"),
+        ({"model__name": "dmn", "model__attention__score": "general", "model__gate_weight": 1.0}, "gate_weight"),
+        ({"model__name": "dmn", "model__attention__score": "general"}, ""),
+    ],
+)
+def test_what_learns_from_supporting_facts_needs_some(tmp_path, model, option):
+    story = "1 Mary went to the kitchen.\n2 Where is Mary?\tkitchen\n1 John is here.\n2 Where is John?\there\n"
+    (tmp_path / "stories.txt").write_text(10 * story)
+    config = tiny_config(
+        task__name="babi",
+        data_dir=str(tmp_path),
+        task__train=("stories.txt", ""),
+        task__num_examples=0,
+        task__buckets="automatic",
+        **model,
+    )
+    refused = pytest.raises(UserError, match=f"^model.{option} learns from supporting facts, and no training question")
+    with refused if option else contextlib.nullcontext():
+        training.open_run(resolve(config), tmp_path / "run").checkpoints.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "model", "line", "wrong"),
+    [
+        ({"task__name": "inflection", "task__columns": "lemma tags form"}, {}, "gehen\tV;PST\tging", "gehen\tging"),
+        ({"task__name": "labelled_text"}, {"model__name": "classifier"}, "gehen\tgerman", "gehen"),
+        ({"task__name": "babi"}, {"model__name": "memn2n"}, "1 Mary is in it.\n2 Where is Mary?\tit\t1", "1 Mary"),
+    ],
+)
+def test_eval_reads_a_file_of_the_task_by_itself(tmp_path, capsys, task, model, line, wrong):
+    (tmp_path / "train").write_text(6 * f"{line}\n" + line.replace("gehen", "walk").replace("german", "english"))
+    names = {"train": ("train", ""), "valid": ("train", "")}
+    config = tiny_config(
+        data_dir=str(tmp_path), task__num_examples=0, task__buckets="automatic", train__num_steps=1, **task, **model,
+        **{f"task__{name}": files for name, files in names.items()},
+    )  # fmt: skip
+    commands.train(resolve(config), tmp_path / "run", Files())
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    commands.evaluation(resolve(config), tmp_path / "run", Files(source=str(tmp_path / "train")))
+    measured = json.loads((tmp_path / "run" / "eval.json").read_text())
+    assert measured["metrics"] == result["metrics"] and measured["split"] == str(tmp_path / "train")
+    (tmp_path / "wrong").write_text(wrong)
+    with pytest.raises(UserError, match=r"wrong, line 1: |no question"):
+        commands.evaluation(resolve(config), tmp_path / "run", Files(source=str(tmp_path / "wrong")))

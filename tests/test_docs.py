@@ -23,8 +23,9 @@ from attn_jax.runs.tree import flatten
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-LONGEST = 8000  # characters of the README
+OPTIONS = ROOT / "docs" / "options.md"  # written where the site is built
+PAGES = [README, *sorted({*(ROOT / "docs").glob("*.md")} - {OPTIONS})]
+LONGEST = 6000  # characters of the README
 EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.py"))
 OTHERS = [ROOT / "CONTRIBUTING.md", ROOT / "experiments" / "results" / "README.md"]
 WITH_COMMANDS = [*PAGES, *sorted((ROOT / "docs" / "book").glob("*.md")), *OTHERS, *EXPERIMENTS]
@@ -65,11 +66,11 @@ def test_every_page_is_in_the_index_or_the_readme():
 
 
 def test_the_blocks_for_ci_are_there():
-    text = README.read_text(encoding="utf-8")
     run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    for name in ("tests", "quickstart", "site"):
+    for name, page in (("tests", README), ("quickstart", README), ("site", ROOT / "CONTRIBUTING.md")):
+        text = page.read_text(encoding="utf-8")
         assert len(re.findall(rf"^<!-- ci: {name} -->\n```bash\n", text, re.MULTILINE)) == 1
-        assert f"block {name}" in run
+        assert f"block {name} {page.name}" in run
 
 
 @pytest.mark.slow
@@ -114,9 +115,10 @@ def test_other_examples_are_python(page):
         assert ast.parse(re.sub(r"^    (?=\w+: )", "", example), page.name).body
 
 
-def test_the_reference_of_options_is_that_of_the_code():
-    page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
-    assert page == reference(), "run: python -m attn_jax.cli.reference > docs/options.md"
+def test_the_page_of_options_has_each_part_once():
+    titles = re.findall(r"^## (.*)$", reference(), re.MULTILINE)
+    assert titles[0] == "Run" and len(set(titles)) == len(titles) > 100
+    assert set(re.findall(r"\]\(#([\w-]+)\)", reference())) <= {title.lower().replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,7 +1,7 @@
-"""Reference of options, generated from the parts that have them: --options for one config, docs/options.md for all.
+"""Reference of options, generated from the parts that have them: --options for one config, a page for all.
 
 python launch.py --config=configs/quickstart.py --options
-python -m attn_jax.cli.reference > docs/options.md
+python -m attn_jax.cli.reference
 """
 
 import itertools
@@ -30,8 +30,8 @@ a `pattern` of names, and the options of each name under `parts`:
 `--config.model.attention.wrappers=top_keys --config.model.attention.wrappers.parts.top_keys.count=4`.
 `python launch.py --config=configs/X.py --options` prints the options of one config with their values.
 
-Each table below is a part, once, and each link a part that may be chosen. This page is generated:
-`python -m attn_jax.cli.reference > docs/options.md`.
+Each table below is a part, once, and each link a part that may be chosen. This page is what
+`python -m attn_jax.cli.reference` prints.
 """
 
 
@@ -65,7 +65,7 @@ def about(option: Option) -> str:
 
 
 def reference() -> str:
-    """Returns the page docs/options.md: the root, then each part that can be chosen, once."""
+    """Returns the page of all options: the root, then each part that can be chosen, once."""
     titles, waiting = {RunOptions: "Run"}, [RunOptions]
     while waiting:
         for field in fields_of(waiting.pop(0)).values():

@@ -63,7 +63,6 @@ NAMES = (  # experiments with a page
     "seeds",
     "soft_vs_hard",
     "soft_vs_hard_tags",
-    "sweep_faults",
     "translation",
     "translation_peer",
     "vanishing_gradient",

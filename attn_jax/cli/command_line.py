@@ -21,7 +21,7 @@ from attn_jax.runs.workdir import load_config
 from attn_jax.sweeps.sweep_folder import is_sweep
 
 FOLDER_MODES = ("report",)  # which take the folder of a sweep as a work directory, too
-SWEEP_OPTIONS = ("at_once", "engine", "engine_options", "address")
+SWEEP_OPTIONS = ("at_once", "commands")
 
 
 def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str], list[Notes]]:
@@ -86,8 +86,8 @@ def _check_options(given: dict[str, Any]) -> None:
             raise UserError(f"--{name}={given[name]} is for --sweep=FILE, a single run has nothing beside it")
     if "sweep" in given:
         _check_sweep(given)
-    if given.get("at_once", 0) < 0:
-        raise UserError(f"--at_once={given['at_once']}: expected at least 1, or 0: as the engine does")
+    if given.get("at_once", 1) < 1:
+        raise UserError(f"--at_once={given['at_once']}: expected at least 1")
     if given.get("num_examples", 1) < 1:
         raise UserError(f"--num_examples={given['num_examples']}: expected at least 1")
     for name in OF_MODES:

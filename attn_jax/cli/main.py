@@ -22,7 +22,6 @@ from attn_jax.cli.modes import MODES, modes_with
 from attn_jax.cli.noise import silence
 from attn_jax.errors import Interrupted, Lost, UserError, printable
 from attn_jax.paths import expanded
-from attn_jax.sweeps.engines import ENGINES, make_engine
 
 
 class _PathParser(flags.ArgumentParser):
@@ -53,10 +52,8 @@ BASELINE = _path("baseline", "Work directory that --workdir is compared with (co
 MEASURED = flags.DEFINE_enum("measured", "result", ["result", "eval"], "Numbers of the training or of eval (compare).")
 OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config with their meanings and exit.")
 SWEEP = _path("sweep", "File whose sweep() yields dicts of overrides; each is a run.")
-AT_ONCE = flags.DEFINE_integer("at_once", 0, "Number of runs of a sweep at the same time; 0: as the engine does.")
-ENGINE = flags.DEFINE_enum("engine", "local", list(ENGINES), "Where the runs of a sweep are processes.")
-ENGINE_OPTIONS = flags.DEFINE_string("engine_options", "", "Resources of a run, key=value,... (ray, slurm).")
-ADDRESS = flags.DEFINE_string("address", "", "host:port of a Ray cluster; by default one on this machine.")
+AT_ONCE = flags.DEFINE_integer("at_once", 1, "Number of runs of a sweep at the same time.")
+COMMANDS = flags.DEFINE_boolean("commands", False, "Print the command of each run of a sweep, and run none.")
 COORDINATOR = flags.DEFINE_string("coordinator", "", "host:port of process 0, for training with several processes.")
 NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "Number of processes that train together.")
 PROCESS_ID = flags.DEFINE_integer("process_id", 0, "Index of this process, from 0.")
@@ -115,11 +112,7 @@ def _run_command(argv: list[str]) -> None:
 def _sweep(overrides: list[str]) -> None:
     from attn_jax.sweeps.sweep import run_sweep
 
-    engine = make_engine(ENGINE.value, ADDRESS.value, ENGINE_OPTIONS.value)
-    try:
-        run_sweep(pathlib.Path(SWEEP.value), WORKDIR.value, overrides, AT_ONCE.value, engine)
-    finally:
-        engine.close()
+    run_sweep(pathlib.Path(SWEEP.value), WORKDIR.value, overrides, AT_ONCE.value, COMMANDS.value)
 
 
 def _report_of_a_sweep(folder: pathlib.Path) -> None:

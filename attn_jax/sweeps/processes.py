@@ -1,21 +1,57 @@
-"""Commands that run beside each other in processes of their own, on this machine or on others."""
+"""Commands that run beside each other in processes of their own."""
 
+import os
+import pathlib
 import signal
+import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from attn_jax.sweeps.engines.base import Engine, Process, Running
+from attn_jax.data.files import append, reason
+from attn_jax.errors import UserError
+from attn_jax.sweeps import with_parent
 
+ROOT = str(pathlib.Path(__file__).resolve().parents[2])  # folder that the package is imported from
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
 NUM_TRIES = 2  # of a command that a signal has killed, for instance because memory was short
+LOOK = 0.02  # seconds between looks at the commands
+
+
+class Process(NamedTuple):
+    """A command, and the file that its output is appended to."""
+
+    name: str
+    command: list[str]
+    log: pathlib.Path
+
+
+def start(process: Process) -> subprocess.Popen:
+    """Starts a command that finds this package.
+
+    On Linux it is killed when this process ends, even by SIGKILL: a run that goes on alone would lock its work
+    directory against the run that takes over.
+
+    Raises:
+        UserError: its log cannot be written.
+    """
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), ROOT)))}
+    command = process.command
+    if sys.platform == "linux":
+        command = [sys.executable, "-I", "-S", with_parent.__file__, str(os.getpid()), *command]
+    try:
+        file = append(process.log)
+    except OSError as error:
+        raise UserError(f"cannot write {process.log}: {reason(error)}") from error
+    with file:
+        return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
 
 
 def run_all(
     tasks: Iterable[Process],
     *,
-    engine: Engine,
     at_once: int,
     ended: Callable[[Process, int], None],
     again: Callable[[Process, int], None],
@@ -28,7 +64,6 @@ def run_all(
 
     Args:
         tasks: commands; the next one is asked for when it can begin.
-        engine: where they run.
         at_once: number of processes.
         ended: called with the exit status of a command.
         again: called with the signal that killed a command, which then begins again.
@@ -41,7 +76,7 @@ def run_all(
         UserError: a log cannot be written.
     """
     came: list[int] = []
-    running: dict[str, tuple[Process, Running]] = {}
+    running: dict[str, tuple[Process, subprocess.Popen]] = {}
     tries: dict[str, int] = {}
     waiting, repeated = iter(tasks), deque[Process]()
 
@@ -60,7 +95,7 @@ def run_all(
                     exhausted = True
                     break
                 tries[task.name] = tries.get(task.name, 0) + 1
-                running[task.name] = task, engine.start(task)
+                running[task.name] = task, start(task)
                 if came:  # between the question and the start
                     running[task.name][1].terminate()
             for task, process in list(running.values()):
@@ -80,7 +115,7 @@ def run_all(
             if came and not running:
                 return came[0]
             looked(running.keys())
-            time.sleep(engine.pause)
+            time.sleep(LOOK)
         return 0
     finally:
         for _, process in running.values():

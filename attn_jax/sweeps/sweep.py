@@ -11,6 +11,7 @@ sweep or to the current run, end the sweep.
 
 import hashlib
 import pathlib
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -30,10 +31,8 @@ from attn_jax.runs.overrides import overridden_keys, override
 from attn_jax.runs.results import read_finished, read_result
 from attn_jax.runs.sentences import sentences_in
 from attn_jax.runs.workdir import check_result, holds
-from attn_jax.sweeps.engines.base import Engine, Process
-from attn_jax.sweeps.engines.local import Local
 from attn_jax.sweeps.live import Live
-from attn_jax.sweeps.processes import run_all
+from attn_jax.sweeps.processes import Process, run_all
 from attn_jax.sweeps.sweep_folder import save_order
 
 RESULTS = "results.json"  # of all runs of a sweep, in its folder
@@ -101,17 +100,15 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def run_sweep(
-    path: pathlib.Path, workdir: str, common: list[str], at_once: int = 0, engine: Engine | None = None
-) -> None:
+def run_sweep(path: pathlib.Path, workdir: str, common: list[str], at_once: int = 1, commands: bool = False) -> None:
     """Runs all jobs, then writes their results to results.json of the folder, and prints a table of them.
 
     Args:
         path: file with the function sweep().
         workdir: folder of the work directories; "": runs/<name of the file>.
         common: overrides for every job, as written on the command line.
-        at_once: number of jobs that run at the same time; 0: as the engine does.
-        engine: where the jobs run; None: on this machine.
+        at_once: number of jobs that run at the same time.
+        commands: print the command of each job without a result, for other machines, and run none.
 
     Raises:
         UserError: an override of a run is wrong or another sweep is in the folder, and nothing has been run; or runs
@@ -124,9 +121,14 @@ def run_sweep(
         raise UserError(f"{folder} is the work directory of a run; expected a folder for the runs of a sweep")
     check_jobs(todo, common)
     check_begun(todo, folder, common)  # a sweep that is refused leaves the order of the one before
+    if commands:
+        for job in todo:
+            if not _done(folder, job):
+                print(shlex.join(command_of(job, folder, common)))
+        return
     with lock(folder):  # another sweep would begin the same runs, fail at those, and overwrite the order
         save_order(folder, [job.name for job in todo])
-        failed = run_jobs(todo, folder, common, at_once, engine)
+        failed = run_jobs(todo, folder, common, at_once)
         save_json(folder / RESULTS, joined(folder, todo, common))
     if found := table(folder, todo):
         print("\n".join(map(printable, found.splitlines())))
@@ -170,14 +172,17 @@ def check_begun(todo: list[Job], folder: pathlib.Path, common: list[str]) -> Non
             holds(where, config)
 
 
+def command_of(job: Job, folder: pathlib.Path, common: list[str]) -> list[str]:
+    """Returns the command of a job."""
+    return [*PROGRAM, f"--config={job.config}", f"--workdir={folder / job.name}", *common, *overrides_of(job)]
+
+
 def overrides_of(job: Job) -> list[str]:
     """Returns the overrides of a job as written on a command line."""
     return [f"--config.{key}={value}" for key, value in job.overrides.items()]
 
 
-def run_jobs(
-    todo: list[Job], folder: pathlib.Path, common: list[str], at_once: int = 0, engine: Engine | None = None
-) -> list[str]:
+def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str], at_once: int = 1) -> list[str]:
     """Runs the jobs without a result, each in folder/name, some at once; returns the names of failed jobs.
 
     A job that was killed, for instance because memory was short, is tried once more. On a terminal a table shows how
@@ -190,7 +195,6 @@ def run_jobs(
     check_begun(todo, folder, common)
     configs = {job.name: override(load_config_file(job.config), [*common, *overrides_of(job)]) for job in todo}
     failed: list[str] = []
-    engine = engine or Local()
     live = Live(folder, [job.name for job in todo]) if sys.stdout.isatty() else None
 
     def tell(line: str) -> None:
@@ -211,8 +215,7 @@ def run_jobs(
                     notice(f"{'':<14}finished before: {where / 'result.json'}")
                 continue
             where.mkdir(parents=True, exist_ok=True)
-            command = [*PROGRAM, f"--config={job.config}", f"--workdir={where}", *common, *overrides_of(job)]
-            yield Process(job.name, command, where / "log.txt")
+            yield Process(job.name, command_of(job, folder, common), where / "log.txt")
 
     def ended(task: Process, code: int) -> None:
         where = task.log.parent
@@ -223,8 +226,7 @@ def run_jobs(
 
     came = run_all(
         tasks(),
-        engine=engine,
-        at_once=at_once or engine.at_once,
+        at_once=at_once,
         ended=ended,
         again=lambda task, number: tell(f"{'':<14}killed by signal {number}, once more: {task.name}"),
         looked=lambda names: live.update(names, failed) if live else None,

@@ -36,13 +36,6 @@ GOLD: list[tuple[str, bytes, str]] = [
     ("a word too far", b"1-1\n1-999\n" + b"1-1\n" * 5, "line 2: target word 999, but the target has"),
     ("no UTF-8", b"1-1\n\xff\n" + b"1-1\n" * 5, "line 2: not valid UTF-8"),
 ]
-RAY = ["--sweep={here}/sweep.py", "--workdir={here}/runs", "--engine=ray"]
-ADDRESSES = [
-    ("nobody listens", "127.0.0.1:9", "no Ray cluster answers there"),
-    ("no port", "127.0.0.1", "expected host:port"),
-    ("a port too large", "127.0.0.1:99999", "no Ray cluster answers there"),
-    ("a word", "somewhere", "expected host:port"),
-]
 
 
 def cases() -> list[Case]:
@@ -77,11 +70,6 @@ def cases() -> list[Case]:
     source = [*gold[:2], "--source={words_data}/test.source"]
     words = ("--source=FILE and --target=FILE together",)
     found.append(Case("analyses", "source alone", source, words=words))
-    sweep = writes("sweep.py", "def sweep():\n    yield {'config': 'configs/quickstart.py'}\n")
-    for name, address, told in ADDRESSES:
-        argv = [*RAY, f"--address={address}"]
-        words = (f"{told}|needs Ray: pip install",)  # where Ray is not installed
-        found.append(Case("clusters", name, argv, prepare=sweep, words=words))
     return found
 
 

@@ -80,7 +80,7 @@ def test_the_cache_is_set_before_jax_is_imported():
 
 @pytest.mark.slow
 def test_commands_need_no_package_of_an_extra():
-    extras = ("ray", "submitit", "safetensors", "flatbuffers")
+    extras = ("safetensors", "flatbuffers")
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({extras})); import attn_jax.cli.commands, attn_jax.sweeps.sweep"
     )

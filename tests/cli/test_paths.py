@@ -22,7 +22,6 @@ from attn_jax.parts import Option, fields_of
 from attn_jax.runs.options import TASKS, RunOptions, change, default_config, resolve, schema_of
 from attn_jax.runs.tree import flatten
 from attn_jax.sweeps import sweep
-from attn_jax.sweeps.engines import make_engine
 from attn_jax.tasks.images.pictures import FileGallery
 
 NAMES_PATHS = re.compile(r"\b(files?|folder|director(y|ies))\b", re.IGNORECASE)
@@ -145,7 +144,7 @@ def test_a_sweep_and_a_download_go_into_the_home_folder(home, monkeypatch, unpar
     (home / "sweep.py").write_text("def sweep():\n    raise ValueError('reached')\n")
     with pytest.raises(UserError, match=f"{home}/sweep.py: reached"):
         parse(["launch.py", "--sweep=~/sweep.py", "--workdir=~/sweep"])
-        sweep.run_sweep(pathlib.Path(main.SWEEP.value), main.WORKDIR.value, [], 1, make_engine("local"))
+        sweep.run_sweep(pathlib.Path(main.SWEEP.value), main.WORKDIR.value, [], 1)
     monkeypatch.setattr(download.pooch, "retrieve", lambda *_, **__: pytest.fail("nothing is fetched"))
     with pytest.raises(UserError, match=f"{home}/sweep.py"):
         download.download(next(iter(download.DATASETS.values())), "~/sweep.py")

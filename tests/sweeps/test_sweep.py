@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from attn_jax.runs.config_files import load_config_file
 from attn_jax.runs.overrides import override
 from attn_jax.runs.workdir import save_config
 from attn_jax.sweeps import sweep
-from attn_jax.sweeps.engines.base import Process
+from attn_jax.sweeps.processes import Process
 
 EDITED = """
 from configs import quickstart
@@ -290,6 +291,21 @@ def test_a_planted_link_is_named_and_leads_nowhere(fake, tmp_path, planted):
         sweep.run_sweep(path, str(tmp_path / "runs"), [])
     assert str(error.value).startswith(str(link))
     assert not any(victim.iterdir()) if not planted else victim.read_text() == "mine\n"
+
+
+def test_commands_are_those_of_the_runs_without_a_result(fake, tmp_path, capsys):
+    """Each trains its run as the sweep would."""
+    path, folder, common = fake(0, 1), tmp_path / "runs", ["--config.train.keep=1"]
+    names = [job.name for job in sweep.jobs(path)]
+    sweep.run_sweep(path, str(folder), common, commands=True)
+    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line[: len(sweep.PROGRAM)] for line in lines] == [[*sweep.PROGRAM]] * len(names)
+    assert [f"--workdir={folder / name}" for name in names] == [line[len(sweep.PROGRAM) + 1] for line in lines]
+    assert all(common[0] in line for line in lines) and not folder.exists()
+    (folder / names[0]).mkdir(parents=True)
+    subprocess.run(lines[0], check=True, capture_output=True)
+    sweep.run_sweep(path, str(folder), common, commands=True)
+    assert [shlex.split(line) for line in capsys.readouterr().out.splitlines()] == lines[1:]
 
 
 def test_runs_at_the_same_time(fake, tmp_path, capsys):

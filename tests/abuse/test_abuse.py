@@ -37,8 +37,6 @@ CHOSEN = (
     "stories/two answers",
     "links/train new: lock",
     "links/train new: config.json to nothing",
-    "clusters/nobody listens",
-    "clusters/no port",
 )
 
 

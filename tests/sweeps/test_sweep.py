@@ -327,7 +327,7 @@ def test_a_run_that_was_killed_is_tried_once_more(fake, tmp_path, capsys):
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_sigterm_is_passed_on(at_once, fake, tmp_path):
     path = fake(3, 0) if at_once == 1 else fake(3, 13, 0)
-    code = "import sys, pathlib; from attn_jax import errors; from attn_jax.cli import sweep\n"
+    code = "import sys, pathlib; from attn_jax import errors; from attn_jax.sweeps import sweep\n"
     code += "sweep.PROGRAM = (sys.executable, sys.argv[2])\n"
     code += "with errors.one_line('x'): sweep.run_sweep(pathlib.Path(sys.argv[1]), sys.argv[3], [], int(sys.argv[4]))"
     command = [sys.executable, "-c", code, str(path), sweep.PROGRAM[1], str(tmp_path / "runs"), str(at_once)]

@@ -13,7 +13,7 @@ from attn_jax.notices import notice
 from attn_jax.paths import user_path
 from attn_jax.runs.checks import check
 from attn_jax.runs.config_files import load_config_file
-from attn_jax.runs.failures import told_in_one_line
+from attn_jax.runs.failures import user_errors
 from attn_jax.runs.inputs import Files
 from attn_jax.runs.lines import changes as described
 from attn_jax.runs.load import Loaded, load
@@ -70,6 +70,6 @@ def train(config: ConfigDict | str | os.PathLike, workdir: str | os.PathLike) ->
     """
     if not isinstance(config, ConfigDict):
         config = get_config(config)
-    with told_in_one_line(), jax.enable_x64(False):
+    with user_errors(), jax.enable_x64(False):
         commands.train(resolve(config), user_path(workdir), Files())
     return load(workdir)

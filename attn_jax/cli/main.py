@@ -119,12 +119,12 @@ def _report_of_a_sweep(folder: pathlib.Path) -> None:
     from attn_jax.cli import commands
     from attn_jax.cli.report import write_sweep_report
     from attn_jax.runs import lines
-    from attn_jax.runs.failures import told_in_one_line
+    from attn_jax.runs.failures import user_errors
 
-    with told_in_one_line():
+    with user_errors():
         files = commands.Files(num_examples=NUM_EXAMPLES.value)
-        anew = flags.FLAGS["num_examples"].present > 0  # other examples were asked for
-        written = write_sweep_report(folder, lambda *run: commands.report(*run, files), anew)
+        refresh = flags.FLAGS["num_examples"].present > 0  # other examples were asked for
+        written = write_sweep_report(folder, lambda *run: commands.report(*run, files), refresh)
     lines.say(f"{'report':<14}{written.path}")
 
 
@@ -134,10 +134,10 @@ def _run_mode(config: ConfigDict, overrides: list[str], notes: str) -> None:
         raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
     workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)
     from attn_jax.cli import commands
-    from attn_jax.runs.failures import told_in_one_line
+    from attn_jax.runs.failures import user_errors
     from attn_jax.runs.options import resolve
 
-    with told_in_one_line(NUM_PROCESSES.value):
+    with user_errors(NUM_PROCESSES.value):
         if NUM_PROCESSES.value > 1:
             commands.join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
         options = resolve(config)

@@ -97,11 +97,11 @@ def analysis_in(workdir: pathlib.Path) -> dict[str, Any] | None:
 
 
 def write_sweep_report(
-    folder: pathlib.Path, report_run: Callable[[RunOptions, pathlib.Path], None], anew: bool = False
+    folder: pathlib.Path, report_run: Callable[[RunOptions, pathlib.Path], None], refresh: bool = False
 ) -> Written:
-    """Writes the report of a folder of runs, and with `report_run` that of each run without one of its present files.
+    """Writes the report of a sweep; `report_run` writes the report of each run whose own is missing or outdated.
 
-    With `anew` the report of every run is written.
+    With `refresh` the report of every run is written.
 
     The first run of the sweep is the baseline. Runs without a result are named below the table.
 
@@ -129,7 +129,7 @@ def write_sweep_report(
     check_seeds(folder, results)
     for name in results:
         path = folder / name / FILE
-        if anew or not (path.exists() and path.read_bytes().endswith(sources_of(folder / name))):
+        if refresh or not (path.exists() and path.read_bytes().endswith(sources_of(folder / name))):
             report_run(resolve(load_config(folder / name)), folder / name)
     links = {name: f"{quote(name)}/{FILE}" for name in results if (folder / name / FILE).exists()}
     missing = [run.name for run in runs if run.name not in results]

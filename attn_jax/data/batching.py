@@ -31,7 +31,7 @@ from attn_jax.types import Picture
 ORDER = 0xA77  # the order of buckets in an epoch comes from (ORDER, epoch): all seeds share the shape of each step
 ROUND_UP = 16  # sides of evaluation batches that no bucket holds are rounded up to a multiple of this
 FILL = -1  # index of a row that is no pair
-LONG, LONG_SHARE = 1000, 20  # tokens of a bucket, and times the mean length, beyond which a message says so
+LONG, LONG_SHARE = 1000, 20  # warn of buckets longer than both: tokens, and times the mean length
 LARGEST_SHARE = 0.2  # of unk among the tokens of training, beyond which a message says so
 
 

@@ -80,7 +80,7 @@ class Translator:
         return np.minimum(self.options.max_length, 2 * source_length + 10)
 
     def outputs(self, params: Params, texts: Sequence[str]) -> list[str]:
-        """Returns the best translation of each text; an empty one where there is none, as of a diverged model."""
+        """Returns the best translation of each text; empty where decoding found none, such as after divergence."""
         return self.translated(params, texts).target
 
     def translated(self, params: Params, texts: Sequence[str]) -> Pairs:

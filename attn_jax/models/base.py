@@ -218,7 +218,7 @@ class RowLoss:
 
 
 def shares(weights: Float[Array, "... k"]) -> Float[Array, "... k"]:
-    """Computes |w| / sum |w|, of which the entropy is that of weights that do not sum to one; 0 for a row of zeros."""
+    """Computes |w| / sum |w|, so that the entropy of weights without sum one is defined; rows of zeros stay zeros."""
     size = jnp.abs(weights)
     total = jnp.sum(size, axis=-1, keepdims=True)
     return size / jnp.where(total > 0, total, 1)

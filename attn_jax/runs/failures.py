@@ -18,7 +18,7 @@ CONNECTION = re.compile(
 
 
 @contextlib.contextmanager
-def told_in_one_line(num_processes: int = 1) -> Iterator[None]:
+def user_errors(num_processes: int = 1) -> Iterator[None]:
     """Turns errors inside the context into one-line errors.
 
     Lack of memory and a score that cannot compare queries and keys of the given shapes become a UserError, the loss of

@@ -17,7 +17,7 @@ from attn_jax.models.base import Model
 from attn_jax.models.kernel_regression.model import KernelRegression
 from attn_jax.paths import user_path
 from attn_jax.runs.checks import check_weights
-from attn_jax.runs.failures import told_in_one_line
+from attn_jax.runs.failures import user_errors
 from attn_jax.runs.inputs import Files
 from attn_jax.runs.options import RunOptions, resolve
 from attn_jax.runs.results import FILE, read_result
@@ -61,7 +61,7 @@ class Loaded:
             UserError: the model cannot read a line; the message is one line.
         """
         lines = list_of_lines("predict", lines)
-        with told_in_one_line(), jax.enable_x64(False):
+        with user_errors(), jax.enable_x64(False):
             batches = self.predictor.predict(self.params, lines, self.options.decode.batch_size)
             return list(itertools.chain.from_iterable(printed for _, printed in batches))
 
@@ -87,7 +87,7 @@ class Loaded:
         pairs = Pairs(*(list_of_lines("measure", lines) for lines in given))
         if not of_split and not len(pairs):  # numbers of a split would be taken for those of the lines
             raise UserError("measure got no pair; leave out sources and targets to measure a split")
-        with told_in_one_line(), jax.enable_x64(False):
+        with user_errors(), jax.enable_x64(False):
             if of_split:
                 name, data = split_of(self.workdir, Files(split=split), self.snapshot)
             elif split or not self.options.task.of_pairs:
@@ -113,7 +113,7 @@ class Loaded:
         if not self.options.task.of_pairs:
             raise UserError("attention is of models that read texts or images; for a regression use --mode=report")
         check_weights(self.options)
-        with told_in_one_line(), jax.enable_x64(False):
+        with user_errors(), jax.enable_x64(False):
             texts = self.predictor.read_lines(lines)
             split = Pairs(texts, [""] * len(texts))
             return self.snapshot.setup.collector.collect(self.params, split) if texts else []
@@ -151,6 +151,6 @@ def load(workdir: str | os.PathLike) -> Loaded:
     if not path.is_dir():
         raise UserError(f"{path}: there is no such work directory; expected one that launch.py has trained")
     config = load_config(path)
-    with told_in_one_line(), jax.enable_x64(False):
+    with user_errors(), jax.enable_x64(False):
         trained = restore(resolve(config), path)
     return Loaded(config, path, trained.model, trained.predictor, trained.chosen, trained)

@@ -154,7 +154,7 @@ def check_jobs(todo: list[Job], common: list[str]) -> None:
 
 
 def check_begun(todo: list[Job], folder: pathlib.Path, common: list[str]) -> None:
-    """Checks that the runs that a folder has already are of the configs of the jobs, of which their names are a part.
+    """Checks that each run in a folder has the config of the job with its name.
 
     Raises:
         UserError: one has another config, or a damaged result.

@@ -6,13 +6,13 @@ import pytest
 
 from attn_jax.attention.scores.base import ScoreError
 from attn_jax.errors import Lost, UserError
-from attn_jax.runs.failures import told_in_one_line
+from attn_jax.runs.failures import user_errors
 
 GLOO = "Gloo all-reduce failed: [external/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:5678"
 
 
 def told(error, num_processes=1):
-    with pytest.raises(UserError) as told, told_in_one_line(num_processes):
+    with pytest.raises(UserError) as told, user_errors(num_processes):
         raise error
     assert "\n" not in str(told.value)
     return told.value
@@ -53,5 +53,5 @@ def test_a_process_that_is_gone():
 
 @pytest.mark.parametrize(("message", "processes"), [(GLOO, 1), ("INTERNAL: a mistake of the compiler", 2)])
 def test_other_errors_stay_what_they_are(message, processes):
-    with pytest.raises(jax.errors.JaxRuntimeError, match=message[:20]), told_in_one_line(processes):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=message[:20]), user_errors(processes):
         raise jax.errors.JaxRuntimeError(message)

@@ -50,7 +50,7 @@ def paths_of(folder: pathlib.Path, language: str, size: str, given: dict[str, st
 def read_splits(
     paths: dict[str, pathlib.Path], columns: str, valid_size: int, num_examples: int
 ) -> tuple[dict[str, Pairs], dict[str, int]]:
-    """Reads the files of the splits; returns these and what is to be told of them."""
+    """Reads the split files; returns the splits, and statistics to print."""
     read = {split: read_forms(path, columns) for split, path in paths.items()}
     cut = hold_out(
         read["train"],
@@ -63,11 +63,11 @@ def read_splits(
     )
     splits = read | {"train": cut.train, "valid": cut.valid}
     stats = {} if "valid" in read else {"training forms with the lemma and tags of a held-out one": cut.equal}
-    return splits, stats | _told(splits)
+    return splits, stats | _statistics(splits)
 
 
-def _told(splits: dict[str, Pairs]) -> dict[str, int]:
-    """Counts what training has too, and what it has not; and the lemmas and tags that have several forms."""
+def _statistics(splits: dict[str, Pairs]) -> dict[str, int]:
+    """Counts held-out forms seen in training, unseen lemmas and characters, and (lemma, tags) with several forms."""
     stats = seen_in_training(splits, lambda pairs: list(zip(pairs.source, pairs.target, strict=True)), "forms")
     stats |= unseen_parts(splits, "forms", "lemma", lambda pairs: [[lemma] for lemma in _lemmas(pairs)])
     stats |= unseen_parts(splits, "forms", "character of the lemma", _lemmas)

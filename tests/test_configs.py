@@ -1,15 +1,17 @@
-"""Every config loads, has the keys of its task and family and no others, says how to run it, and trains two steps."""
+"""Every config loads, has the keys of its task and family alone, says how to run it, and trains or can be traced."""
 
 import ast
 import json
 import pathlib
 
+import jax
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
 from PIL import Image
 from tiny_run import fitted, train, write_pairs
 
+from attn_jax.runs import training
 from attn_jax.runs.config_files import load_config_file
 from attn_jax.runs.options import change, resolve, schema_of
 from attn_jax.runs.tree import keys
@@ -103,9 +105,20 @@ def test_a_config_has_just_its_keys_and_says_how_to_run_it(name):
         assert "python -m attn_jax.data.download " in docstring and f"--config.data_dir={'data/'}" in docstring
 
 
+def kind_of(name):
+    """What a config trains: the family, the kind of data and the objective."""
+    options = resolve(load_config_file(str(ROOT / "configs" / f"{name}.py")))
+    objective = options.config.model.get("objective", {}).get("name", "")
+    return options.model.name, type(options.kind).__name__, objective
+
+
+KINDS = {name: kind_of(name) for name in CONFIGS}
+FIRST = [name for name in CONFIGS if name == next(other for other in CONFIGS if KINDS[other] == KINDS[name])]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_config_trains_two_steps(name, tmp_path):
+@pytest.mark.parametrize("name", FIRST)
+def test_a_config_of_each_kind_trains_two_steps(name, tmp_path):
     config = shrunk(load_config_file(str(ROOT / "configs" / f"{name}.py")), tmp_path)
     run, ended = train(config, tmp_path / "run")
     assert (ended.step, ended.reason, run.checkpoints.latest_step()) == (2, "done", 2)
@@ -113,3 +126,17 @@ def test_a_config_trains_two_steps(name, tmp_path):
     records = [json.loads(line) for line in (run.workdir / "metrics.jsonl").read_text().splitlines()]
     losses = [record[name] for record in records for name in ("train/loss", "valid/loss") if name in record]
     assert len(losses) == 3 and np.all(np.isfinite(losses))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name not in FIRST])
+def test_a_step_of_every_other_config_can_be_traced(name, tmp_path):
+    """Its gradient has the shapes of the parameters."""
+    config = shrunk(load_config_file(str(ROOT / "configs" / f"{name}.py")), tmp_path)
+    run = training.open_run(resolve(config), tmp_path / "run")
+    run.checkpoints.close()
+    rng, batch = jax.random.key(0), jax.tree.map(lambda x: x[0] if len(run.seeds) > 1 else x, run.batches.batch_at(0))
+    params = jax.eval_shape(run.setup.model.init, rng, batch)
+    (loss, _), gradient = jax.eval_shape(jax.value_and_grad(run.setup.model.loss_fn, has_aux=True), params, batch, rng)
+    assert loss.shape == () and run.batches.num_pairs >= 25
+    assert jax.tree.map(lambda x: x.shape, gradient) == jax.tree.map(lambda x: x.shape, params)

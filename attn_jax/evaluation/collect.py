@@ -147,7 +147,7 @@ class TextCollector:
         return {"source": source_tokens, "target": (*tokens, EOS_LABEL), "target_in": given, "both": both}
 
     def has_labels(self, run: int) -> bool:
-        """Tells whether the labels are of what a model reads; `run` numbers runs of an ensemble from 1, 0: one model."""
+        """Tells whether the labels are of what a model reads; `run` numbers an ensemble from 1, 0: a single model."""
         return True
 
     def _layers(self, params: Params, encoded: EncodedPairs, labels: Sequence[dict]) -> list[list[Map]]:

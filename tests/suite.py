@@ -30,6 +30,8 @@ from beartype import BeartypeConf  # noqa: E402
 from beartype.claw import beartype_package  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
+PLAIN = ("data", "tasks", "runs", "sweeps", "cli", "errors")  # texts and files, for the most part
+
 
 def check_annotations():
     """Checks what annotated functions of attn_jax get and return.

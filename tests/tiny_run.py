@@ -1,5 +1,6 @@
 """Runs small enough for a test: the dates task with eight hidden units, or words in files written on the spot."""
 
+import functools
 import json
 import pathlib
 
@@ -45,6 +46,7 @@ def tiny_config(**changes):
     return fitted(quickstart.get_config(), TINY, changes)
 
 
+@functools.cache
 def tiny_options():
     """What makes quickstart tiny, as options of a command line: those of TINY that it has."""
     known = set(keys(tiny_config()))
@@ -54,10 +56,11 @@ def tiny_options():
 def fitted(config, values, changes=()):
     """The config with changes, and with those of the values whose keys it has then."""
     changes = dict(changes)
-    config = change(config, changes)
-    for key, value in values.items():
-        if key not in changes and {key, f"{key}.name"} & set(keys(config)):
-            config = change(config, {key: value})
+    config, left = change(config, changes), {key: value for key, value in values.items() if key not in changes}
+    for names in (True, False):  # these first: they bring keys
+        known = set(keys(config))
+        slots = {key for key in left if f"{key}.name" in known}
+        config = change(config, {key: left[key] for key in left if (key in slots if names else key in known - slots)})
     return change(config, changes)
 
 

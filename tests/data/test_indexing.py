@@ -144,7 +144,7 @@ def test_a_killed_indexer_leaves_its_folder_to_the_same_texts_alone(texts, tmp_p
     code = f"""if True:
         import sys
         from attn_jax.cli import index
-        from attn_jax.tasks import indexing
+        from attn_jax.data import indexing
         indexing.PART = {PART}
         def show(bar, what, done, total):
             if what == "pairs" and done >= {DONE}:

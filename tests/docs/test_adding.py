@@ -19,7 +19,8 @@ from attn_jax.tasks.synthetic.dates import DatesOptions
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "adding.md").read_text(encoding="utf-8"), re.DOTALL)
 FILES = {re.search(r'config\.name = "(\w+)"', block)[1]: block for block in BLOCKS if "def get_config" in block}
-SMALL = {"task.num_examples": 200, "task.valid_size": 20, "train.num_steps": 4, "train.eval_every": 2}
+SMALL = {"task.num_examples": 100, "task.valid_size": 10, "train.num_steps": 2, "train.eval_every": 2}
+SMALL |= {"parallel": "single", "eval.num_pictures": 0}
 
 
 def launch(folder, *arguments, text=""):
@@ -44,6 +45,8 @@ def test_a_part_of_ones_own_trains_from_an_empty_folder(name, tmp_path):
     assert done.returncode == 0 and "test" in done.stdout, done.stderr
     done = launch(tmp_path, "--mode=predict", *config, text="21 Nov 2026\n")
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 1, done.stderr
+    if name != "power":
+        return
     alone = launch(tmp_path, "--mode=predict", f"--workdir={tmp_path / 'run'}", text="21 Nov 2026\n")
     assert alone.returncode == 1 and len(alone.stderr.splitlines()) == 1  # the table has no such name
 

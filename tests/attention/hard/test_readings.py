@@ -307,7 +307,7 @@ def test_noise_given_the_sample_is_in_the_mean_over_samples_the_noise():
 def test_no_noise_is_infinite_however_many_are_sampled():
     log_weights = np.broadcast_to(np.log(np.array([0.5, 0.5], np.float32)), (2**22, 2))
     finite = jax.jit(lambda rng: jnp.all(jnp.isfinite(READINGS["rebar"](rng, jnp.asarray(log_weights)).rows)))
-    assert all(bool(finite(jax.random.key(seed))) for seed in range(4))
+    assert all(bool(finite(jax.random.key(seed))) for seed in range(2))
 
 
 @pytest.mark.slow

@@ -13,6 +13,8 @@ from attn_jax.data.vocabulary_options import VOCABULARY_OPTIONS, VocabularyChoic
 from attn_jax.errors import UserError
 from attn_jax.parts import Options, choice, option
 
+SEED = 0  # of generated examples, which are the same for every seed of a run
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskOptions(Options):

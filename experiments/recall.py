@@ -51,7 +51,7 @@ from attn_jax.models.base import Model  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.runs.options import resolve  # noqa: E402
 from attn_jax.runs.workdir import load_config  # noqa: E402
-from attn_jax.tasks.synthetic.recall import is_value, sample  # noqa: E402
+from attn_jax.tasks.synthetic.recall import is_value  # noqa: E402
 from attn_jax.types import Params  # noqa: E402
 from configs.recall import get_config  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
@@ -98,10 +98,9 @@ def recalled(model: Model, params: Params, batch: dict[str, np.ndarray], values:
 
 def measure(workdir: pathlib.Path, count: int) -> list[float]:
     """Returns the share of values that each seed of a run recalls in `count` new texts, in percent."""
-    config = load_config(workdir)
-    trained = restore(resolve(config), workdir)
-    sizes = {key: config.task[key] for key in ("num_pairs", "num_keys", "num_values", "num_fillers", "length")}
-    pairs = sample(count, np.random.default_rng((2, 1)), **sizes)  # never the generator of a split
+    options = resolve(load_config(workdir))
+    trained = restore(options, workdir)
+    pairs = options.task.sample(count, np.random.default_rng((2, 1)))  # never the generator of a split
     encoded = trained.predictor.translator.encode(pairs)
     shape = int(encoded.source.lengths.max()), int(encoded.target.lengths.max())
     batch = encoded.batch(np.arange(count), shape)

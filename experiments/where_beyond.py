@@ -25,13 +25,11 @@ from attn_jax.runs.options import resolve  # noqa: E402
 from attn_jax.runs.snapshot import restore  # noqa: E402
 from attn_jax.runs.workdir import load_config  # noqa: E402
 from attn_jax.sweeps.sweep import named  # noqa: E402
-from attn_jax.tasks.images.pictures import gallery_of  # noqa: E402
-from attn_jax.tasks.images.scene import World  # noqa: E402
-from attn_jax.tasks.images.scenes import scenes  # noqa: E402
+from attn_jax.tasks.images.scenes import ScenesOptions  # noqa: E402
 from experiments import of_sweep, raw, where  # noqa: E402
 
 NAME = "where_beyond"
-BEYOND = {  # name -> changes to the world of training
+BEYOND = {  # name -> changes to the scenes of training
     "as in training": {},
     "8 pieces of clutter": {"clutter": 8},
     "16 pieces of clutter": {"clutter": 16},
@@ -41,26 +39,22 @@ BEYOND = {  # name -> changes to the world of training
 METRICS = ("exact_match", "touch", "cells")
 
 
-def changed(world: World, changes: dict[str, Any]) -> World:
-    """Returns a world with more clutter, or with scenes of exactly as many objects as the most, or one more."""
-    count = {"most": world.num_objects[1], "more": world.num_objects[1] + 1}.get(changes.get("num_objects"))
+def changed(task: ScenesOptions, changes: dict[str, Any]) -> ScenesOptions:
+    """Returns scenes with more clutter, or of exactly as many objects as the most, or one more."""
+    count = {"most": task.num_objects[1], "more": task.num_objects[1] + 1}.get(changes.get("num_objects"))
     if count is not None:
-        return dataclasses.replace(world, num_objects=(count, count))
-    return dataclasses.replace(world, **changes)
+        return dataclasses.replace(task, num_objects=(count, count))
+    return dataclasses.replace(task, **changes)
 
 
 def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
     """Returns {name of BEYOND: {metric: value of each seed}} of a run."""
-    config = load_config(workdir)
-    snapshot = restore(resolve(config), workdir)
-    kept = resolve(config).kind.load(workdir)
-    world, found = gallery_of(kept.facts).gallery.world, {}
+    options = resolve(load_config(workdir))
+    snapshot, kept, found = restore(options, workdir), options.kind.load(workdir), {}
     for name, changes in BEYOND.items():
-        other = changed(world, changes)
-        images = kept.facts._replace(world=kept.facts.world | dataclasses.asdict(other))
-        changed_kept = kept._replace(facts=images)
-        task = scenes(world=other, form=config.task.form, num_examples=1, valid_size=1, kept=changed_kept)
-        evaluator = build_setup(resolve(config), changed_kept).evaluator
+        other = dataclasses.replace(changed(options.task, changes), num_examples=1, valid_size=1)
+        task = other.build(data_dir=options.data_dir, kept=kept, seeds=(0,))
+        evaluator = build_setup(options, task.kept).evaluator
         values = evaluator.measure(snapshot.params, task.splits["test"], METRICS).values
         found[name] = {metric: [float(x) for x in values[metric]["seeds"]] for metric in METRICS}
     return found

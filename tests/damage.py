@@ -1,15 +1,14 @@
 """Files of a work directory, and what can happen to them."""
 
 import numpy as np
+from tasks_by_name import make
 
 from attn_jax.data.files import load_checked, save_json
-from attn_jax.tasks.points.regression import regression
 
 
 def points(**changes):
     """A task of eight points of the curve."""
-    options = dict(train=(""), test=(""), valid_size=5, num_examples=8, inputs=(), target="", noise=1.0)
-    return regression(data_dir="", classification=False, seeds=(0, 1), **options | changes)
+    return make("regression", seeds=(0, 1), num_examples=8, **changes)
 
 
 def without_checksum(path):

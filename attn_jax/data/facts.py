@@ -75,9 +75,6 @@ class Kept(NamedTuple):
     facts: Facts | None = None
 
 
-Vocabularies = Kept | tuple[Vocabulary, Vocabulary]  # of source and target, such as those of an earlier run
-
-
 def to_json(facts: Facts) -> dict[str, Any]:
     """Returns a dict for `from_json`."""
     kind = next(name for name, one in FACTS.items() if isinstance(facts, one))

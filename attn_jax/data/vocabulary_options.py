@@ -1,9 +1,11 @@
 """Vocabularies of text tasks as choices: what each name in TEXT_VOCABULARIES has options for."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import ClassVar
 
 from attn_jax.data.pieces import MODEL_TYPES
+from attn_jax.data.vocabulary import TEXT_VOCABULARIES, Vocabulary
 from attn_jax.parts import Options, option
 
 
@@ -20,6 +22,11 @@ class VocabularyChoice(Options):
     min_count: ClassVar[int] = 1
     model: ClassVar[str] = MODEL_TYPES[0]
     sample: ClassVar[float] = 0.0
+
+    def train(self, texts: Iterable[str], vocab_size: int) -> Vocabulary:
+        """Makes the vocabulary of training texts; raises a UserError if it cannot have this size."""
+        kind = TEXT_VOCABULARIES[self.name]
+        return kind.train(texts, vocab_size=vocab_size, min_count=self.min_count, model_type=self.model)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

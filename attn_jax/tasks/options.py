@@ -13,6 +13,13 @@ from attn_jax.data.vocabulary_options import VOCABULARY_OPTIONS, VocabularyChoic
 from attn_jax.errors import UserError
 from attn_jax.parts import Options, choice, option
 
+SEED = 0  # of generated examples, which are the same for every seed of a run
+
+
+def first_names(**files: Sequence[str]) -> dict[str, str]:
+    """Returns the first name of each split, of those that have one."""
+    return {split: names[0] for split, names in files.items() if any(names[:1])}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskOptions(Options):
@@ -125,22 +132,6 @@ class VocabularyOptions(TextOptions):
     @property
     def cut_by(self) -> dict[str, tuple[str, ...]]:
         return {} if any(self.valid[:1]) else {"valid": ("train", "valid", "valid_size")}
-
-    def file_arguments(self, data_dir: str, kept: Any) -> dict[str, Any]:
-        """Returns the arguments that every task of files takes."""
-        return {
-            "data_dir": data_dir,
-            "train": self.train,
-            "valid": self.valid,
-            "test": self.test,
-            "valid_size": self.valid_size,
-            "num_examples": self.num_examples,
-            "vocabulary": self.vocabulary.name,
-            "vocab_size": self.vocab_size,
-            "min_count": self.vocabulary.min_count,
-            "sentencepiece": self.vocabulary.model,
-            "vocabularies": kept,
-        }
 
     def __post_init__(self):
         if len(self.vocab_size) != 2:

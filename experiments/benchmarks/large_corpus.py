@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from attn_jax.tasks.text.indexed_text import indexed_text
+from attn_jax.tasks.text.indexed_text import IndexedTextOptions
 from experiments.benchmarks.turns import write
 
 SIZES = (100_000, 1_000_000, 10_000_000)
@@ -76,7 +76,7 @@ def watched(command: list[str], stop_after: float | None = None) -> tuple[float,
 
 def read(folder: str) -> dict[str, Any]:
     """Reads batches of all epochs' beginning, and memory before and after."""
-    data = indexed_text(data_dir=folder, valid=("valid.source", "valid.target"), test=("", ""))
+    data = IndexedTextOptions().build(data_dir=folder, kept=None, seeds=(0,))
     whole, first, second = (data.batches(batch_size=BATCH, share=share) for share in ((0, 1), (0, 2), (1, 2)))
     whole.batch_at(0)
     before, begun = own_memory(), time.perf_counter()

@@ -12,7 +12,7 @@ from attn_jax.runs.config_files import load_file
 from attn_jax.runs.options import change, resolve
 from attn_jax.runs.training import check
 from attn_jax.sweeps.sweep import named
-from attn_jax.tasks.images.scene import World
+from attn_jax.tasks.images.scenes import ScenesOptions
 from experiments import raw, where, where_beyond, xu_tricks
 
 JOBS = list(named(where.sweep(), pathlib.Path("where.py")))
@@ -140,8 +140,9 @@ def test_the_page_of_the_tricks_compares_with_all_of_them(tmp_path, monkeypatch)
 
 
 def test_worlds_beyond_training_differ_in_one_thing():
-    worlds = {name: where_beyond.changed(WORLD, changes) for name, changes in where_beyond.BEYOND.items()}
-    assert worlds["as in training"] == WORLD and worlds["16 pieces of clutter"].clutter == 16
+    task = ScenesOptions(num_objects=(1, 2))
+    worlds = {name: where_beyond.changed(task, changes) for name, changes in where_beyond.BEYOND.items()}
+    assert worlds["as in training"] == task and worlds["16 pieces of clutter"].clutter == 16
     assert worlds["as many objects as most"].num_objects == (2, 2) and worlds["one object more"].num_objects == (3, 3)
     record = {"results": {"runs": {"soft": {name: {m: [1.0] for m in where_beyond.METRICS} for name in worlds}}}}
     record |= {"command": "c", "seconds": 1, "processor_seconds": 1, "date": "2026-11-24", "commit": "abc", "cores": 1}
@@ -162,15 +163,3 @@ def test_differences_beyond_training_are_to_soft_attention_of_as_many_steps():
     text = where_beyond.differences(runs, "exact_match")
     assert "| marginal − soft | 1.0 ± 0.0 |" in text
     assert f"| hard, running mean − {where.STARTED_BASELINE} | 2.0 ± 0.0 |" in text and text.count("−") == 2
-
-
-WORLD = World(
-    canvas=32,
-    kinds=("shapes",),
-    num_colors=2,
-    sizes=(8,),
-    num_objects=(1, 2),
-    clutter=1,
-    noise=0.0,
-    order="left_to_right",
-)

@@ -1,16 +1,17 @@
 """Tags beside the lines of a file: one vocabulary of texts and tags, counts of unseen tags, wrong files."""
 
 import pytest
+from tasks_by_name import make
 
 from attn_jax.data.data_files import load_vocabularies, save_kept
 from attn_jax.data.files import save_checked
 from attn_jax.data.pieces import SentencePiece
 from attn_jax.data.sizes import text_sizes
 from attn_jax.data.vocabulary import Characters, TaggedLemmas, TaggedTexts, Words, from_json
+from attn_jax.data.vocabulary_options import WordsOptions
 from attn_jax.errors import UserError
 from attn_jax.runs.build import build_setup, build_task
 from attn_jax.runs.options import change, resolve, switch
-from attn_jax.tasks.text.parallel_text import parallel_text
 from attn_jax.token_ids import EOS, PAD, UNK
 from configs.base import get_config
 
@@ -20,14 +21,8 @@ TAGS = ["V;PST", "V;PST", "N;PL", "V;PROG"]
 OPTIONS = {
     "train": ("train.source", "train.target"),
     "valid": ("valid.source", "valid.target"),
-    "test": ("", ""),
     "valid_size": 1,
-    "num_examples": 0,
-    "vocabulary": "words",
     "vocab_size": (100, 100),
-    "joint_vocabulary": False,
-    "min_count": 1,
-    "sentencepiece": "unigram",
 }
 FILES = ("train.tags", "valid.tags", "")
 
@@ -41,7 +36,8 @@ def folder(tmp_path):
 
 
 def build(folder, **options):
-    return parallel_text(data_dir=folder, **(OPTIONS | {"tag_files": FILES} | options))
+    given = {"vocabulary": WordsOptions(min_count=1), "tag_files": FILES} | options
+    return make("parallel_text", folder, **OPTIONS | given)
 
 
 @pytest.mark.parametrize("kind", [Words, Characters, SentencePiece])
@@ -122,8 +118,7 @@ def test_a_vocabulary_of_an_earlier_run_may_have_tags_with_spaces():
 @pytest.mark.parametrize("name, tags", [("seq2seq", "fed"), ("seq2seq", "attended"), ("transformer", "invariant")])
 def test_a_config_builds_a_model_that_reads_them(folder, name, tags):
     config = switch(get_config(), model=name)
-    keys = [key for key in OPTIONS if key not in ("joint_vocabulary", "min_count", "sentencepiece")]
-    changes = {f"task.{key}": OPTIONS[key] for key in keys} | {"task.vocabulary.min_count": 1}
+    changes = {f"task.{key}": value for key, value in OPTIONS.items()} | {"task.vocabulary.min_count": 1}
     config = change(config, changes | {"data_dir": str(folder), "task.tag_files": FILES, "model.tags": tags})
     if name == "transformer":
         config = change(config, {"model.encoder": "transformer"})

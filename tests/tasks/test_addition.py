@@ -1,11 +1,14 @@
 """Addition: every target by column addition with a carry, and splits that share no sum."""
 
+from functools import partial
+
 import pytest
+from tasks_by_name import make
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.synthetic.addition import addition, write_sum
+from attn_jax.tasks.synthetic.addition import write_sum
 
-SMALL = dict(digits=(1, 6), test_digits=(), reverse=False, num_examples=300, valid_size=60)
+build = partial(make, "addition", digits=(1, 6), num_examples=300, valid_size=60)
 
 
 def by_columns(left, right):
@@ -19,7 +22,7 @@ def by_columns(left, right):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_every_sum_is_right(reverse):
-    task = addition(**SMALL | dict(reverse=reverse, test_digits=(9,)))
+    task = build(reverse=reverse, test_digits=(9,))
     for split in task.splits.values():
         for source, target in zip(split.source, split.target, strict=True):
             digits = by_columns(*source.split("+"))
@@ -36,16 +39,16 @@ def test_numbers_are_written_without_leading_zeros():
 
 @pytest.mark.slow
 def test_long_sums_of_the_test_are_not_in_training():
-    task = addition(**SMALL | dict(num_examples=3000, digits=(3, 4)))
+    task = build(num_examples=3000, digits=(3, 4))
     known = set(task.splits["train"].source)
     assert not known & {*task.splits["test"].source, *task.splits["valid"].source}
     assert list(task.stats) == ["train", "valid", "test"]
-    assert addition(**SMALL).splits == addition(**SMALL).splits
+    assert build().splits == build().splits
 
 
 @pytest.mark.slow
 def test_sums_of_two_digits_are_not_shared():
-    task = addition(**SMALL | dict(num_examples=20_000, valid_size=500, digits=(2, 2)))
+    task = build(num_examples=20_000, valid_size=500, digits=(2, 2))
     known = set(task.splits["train"].source)
     assert not known & {*task.splits["test"].source, *task.splits["valid"].source}
 
@@ -53,7 +56,7 @@ def test_sums_of_two_digits_are_not_shared():
 @pytest.mark.slow
 def test_a_sum_with_leading_zeros_is_the_sum_without():
     """531 + 679 as a sum of four digits belongs to the split that it belongs to as one of three."""
-    task = addition(**SMALL | dict(num_examples=100_000, digits=(3, 4)))
+    task = build(num_examples=100_000, digits=(3, 4))
     known = set(task.splits["train"].source)
     assert not known & {*task.splits["test"].source, *task.splits["valid"].source}
 
@@ -68,4 +71,4 @@ def test_a_sum_with_leading_zeros_is_the_sum_without():
 )
 def test_numbers_of_digits_that_do_not_fit_are_told(changes, message):
     with pytest.raises(UserError, match=message):
-        addition(**SMALL | changes)
+        build(**changes)

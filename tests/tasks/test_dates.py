@@ -5,9 +5,9 @@ import re
 import unicodedata
 
 import pytest
+from tasks_by_name import make
 
-from attn_jax.errors import UserError
-from attn_jax.tasks.synthetic.dates import EXAMPLES, FIRST, LAST, PIVOT, STYLES, TEST_SIZE, dates, era_of, kanji_number
+from attn_jax.tasks.synthetic.dates import EXAMPLES, FIRST, LAST, PIVOT, STYLES, TEST_SIZE, era_of, kanji_number
 
 DAY = datetime.date(2026, 11, 21)
 FIRST_YEARS = {"明治": 1868, "大正": 1912, "昭和": 1926, "平成": 1989, "令和": 2019}
@@ -60,7 +60,7 @@ def century(text, year):
 
 @pytest.fixture(scope="module")
 def task():
-    return dates(num_examples=5000, valid_size=300)
+    return make("dates", num_examples=5000, valid_size=300)
 
 
 def test_all_styles_of_one_day():
@@ -142,13 +142,12 @@ def test_splits_share_no_day(task):
 
 
 def test_splits_are_the_same_days_however_many_examples(task):
-    few = dates(num_examples=10, valid_size=300)
+    few = make("dates", num_examples=10, valid_size=300)
     assert not set(few.splits["test"].target) & set(task.splits["train"].target)
 
 
-def test_deterministic_from_the_seed(task):
-    assert dates(num_examples=5000, valid_size=300).splits == task.splits
-    assert dates(num_examples=5000, valid_size=300, seed=1).splits != task.splits
+def test_deterministic(task):
+    assert make("dates", num_examples=5000, valid_size=300, seeds=(1,)).splits == task.splits
 
 
 def test_styles_are_about_equally_frequent(task):
@@ -161,13 +160,5 @@ def test_styles_are_about_equally_frequent(task):
 
 
 def test_takes_given_vocabularies(task):
-    vocabularies = (task.source_vocabulary, task.target_vocabulary)
-    again = dates(num_examples=20, valid_size=5, vocabularies=vocabularies)
+    again = make("dates", kept=task.kept, num_examples=20, valid_size=5)
     assert again.source_vocabulary is task.source_vocabulary
-
-
-def test_wrong_sizes():
-    with pytest.raises(UserError, match=r"task\.num_examples -1 and task\.valid_size 5: expected"):
-        dates(num_examples=-1, valid_size=5)
-    with pytest.raises(UserError, match="expected >= 0 and >= 1"):
-        dates(num_examples=1, valid_size=0)

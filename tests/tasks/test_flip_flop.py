@@ -2,18 +2,19 @@
 
 import itertools
 import re
+from functools import partial
 
 import numpy as np
 import pytest
+from tasks_by_name import make
 
-from attn_jax.errors import UserError
-from attn_jax.tasks.synthetic.flip_flop import WORDS, entropy, flip_flop, is_read, sample
+from attn_jax.tasks.synthetic.flip_flop import WORDS, entropy, is_read, sample
 
-SMALL = dict(num_instructions=12, ignored=0.5, test_ignored=0.9, num_examples=60, valid_size=20)
+build = partial(make, "flip_flop", num_instructions=12, ignored=0.5, test_ignored=0.9, num_examples=60, valid_size=20)
 
 
 def test_what_is_read_was_written_last_and_texts_have_the_form():
-    task = flip_flop(**SMALL)
+    task = build()
     texts = [text for split in task.splits.values() for text in split.target]
     for text in texts:
         assert re.fullmatch("w [01]( [wir] [01])* r [01]", text) and len(text.split()) == 24
@@ -21,7 +22,7 @@ def test_what_is_read_was_written_last_and_texts_have_the_form():
             *_, written = re.findall(r"w ([01])", text[: read.start()])
             assert read[1] == written
     assert {text for split in task.splits.values() for text in split.source} == {""}
-    assert flip_flop(**SMALL).splits == task.splits
+    assert build().splits == task.splits
 
 
 def test_the_entropy_is_that_of_all_texts():
@@ -42,7 +43,7 @@ def test_the_shares_are_those_of_the_options():
 
 
 def test_reads_are_found_in_batches():
-    task = flip_flop(**SMALL)
+    task = build()
     text = task.splits["train"].target[0]
     tokens = np.array([task.target_vocabulary.encode(text)])
     found = is_read(tokens, task.target_vocabulary)[0]
@@ -50,8 +51,3 @@ def test_reads_are_found_in_batches():
     assert [words[i - 1] for i in np.flatnonzero(found)] == ["r"] * words.count("r")
     assert task.stats["lowest possible perplexity"] == pytest.approx(np.exp(entropy(12, 0.9) / 25), abs=1e-4)
     assert len(task.target_vocabulary) == len(WORDS) + 4
-
-
-def test_a_text_has_a_write_and_a_read():
-    with pytest.raises(UserError, match=r"task.num_instructions is 1; expected at least 2"):
-        flip_flop(**SMALL | dict(num_instructions=1))

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from tasks_by_name import make
 from tiny_run import tiny_config, train, write_pairs
 
 from attn_jax.cli import index as command
@@ -21,7 +22,6 @@ from attn_jax.data.vocabulary import Words
 from attn_jax.errors import UserError
 from attn_jax.runs.build import build_task
 from attn_jax.runs.options import resolve
-from attn_jax.tasks.text.indexed_text import indexed_text
 
 OPTIONS = IndexOptions(min_count=1, buckets=(6, 9))
 
@@ -58,7 +58,7 @@ def test_an_index_is_the_encoded_text(folder, texts):
     np.testing.assert_array_equal(np.sort(found), np.arange(300))
     assert all(lengths[m].max() <= bucket[0] for m, bucket in zip(index.members, index.buckets, strict=True))
     assert lengths[index.members[1]].min() > 6
-    task = indexed_text(data_dir=folder, valid=("valid.source", "valid.target"), test=("", ""))
+    task = make("indexed_text", folder)
     assert task.splits["train"].source == pairs.source and task.stats["train"] == 300
     assert verify(folder) > 0
 

@@ -1,26 +1,24 @@
 """The language made here is the one described, by a second set of rules; files to splits; wrong files."""
 
 import re
+from functools import partial
 
 import pytest
+from tasks_by_name import make
 
 from attn_jax.data.vocabulary import Characters, Inflections, from_json
 from attn_jax.errors import UserError
 from attn_jax.runs.build import build_task
 from attn_jax.runs.options import resolve
 from attn_jax.tasks.text import made_language
-from attn_jax.tasks.text.inflection import InflectionOptions, inflection
+from attn_jax.tasks.text.inflection import InflectionOptions
 from attn_jax.tasks.text.inflection_files import read_forms
 from attn_jax.tasks.text.made_language import EXAMPLES, NOUN, NUM_EXAMPLES, TEST_SIZE, VERB, inflect
 from attn_jax.token_ids import UNK
 from configs.base import get_config
 
 DOCUMENTATION = made_language.__doc__
-DEFAULTS = {"data_dir": "", "language": "", "size": "high", "num_examples": 0, "valid_size": 300}
-
-
-def build(**options):
-    return inflection(**(DEFAULTS | options))
+build = partial(make, "inflection", valid_size=300)
 
 
 def described():
@@ -126,9 +124,8 @@ def test_splits_share_no_lemma(task):
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_data(task):
-    assert build().splits == task.splits
-    assert build(seed=1).splits != task.splits
+def test_every_seed_of_a_run_gives_the_same_data(task):
+    assert build(seeds=(1,)).splits == task.splits
 
 
 def test_fewer_forms_are_a_subset(task):
@@ -148,7 +145,7 @@ def test_vocabularies_know_all_of_training_and_come_back(task):
             ids = saved.encode(text)
             assert UNK not in ids and saved.decode(ids) == text
     assert all(UNK not in task.source_vocabulary.encode(text) for text in task.examples)
-    again = build(num_examples=5, vocabularies=both)
+    again = build(kept=both, num_examples=5)
     assert (again.source_vocabulary, again.target_vocabulary) == both
 
 
@@ -177,42 +174,42 @@ def folder(tmp_path):
 
 
 def test_files_are_the_splits(folder):
-    task = build(data_dir=folder, language="german", valid_size=0)
+    task = build(folder, language="german", valid_size=0)
     assert list(task.splits) == ["train", "valid"]
     assert task.splits["train"].source == ["gehen\tV;PST", "Haus\tN;PL", "ekmek tahtası\tN;PL", "sehen\tV;PST"]
     assert task.splits["train"].target == ["ging", "Häuser", "ekmek tahtaları", "sah"]
     assert task.examples == tuple(task.splits["valid"].source)
     assert task.source_vocabulary.decode(task.source_vocabulary.encode("Haus\tV;PST")) == "Haus\tV;PST"
-    assert len(build(data_dir=folder, language="german", size="low").splits["train"]) == 2
+    assert len(build(folder, language="german", size="low").splits["train"]) == 2
 
 
 @pytest.mark.parametrize("name", ["german-uncovered-test", "german-test"])
 def test_a_test_file_is_a_split(folder, name):
     (folder / name).write_text(TRAIN[1] + "\r\n", encoding="utf-8")
-    assert build(data_dir=folder, language="german").splits["test"].target == ["Häuser"]
+    assert build(folder, language="german").splits["test"].target == ["Häuser"]
 
 
 def test_the_official_test_file_goes_first(folder):
     (folder / "german-test").write_text(TRAIN[0], encoding="utf-8")
     (folder / "german-uncovered-test").write_text(TRAIN[1], encoding="utf-8")
-    assert build(data_dir=folder, language="german").splits["test"].target == ["Häuser"]
+    assert build(folder, language="german").splits["test"].target == ["Häuser"]
 
 
 def test_tags_never_seen_in_training_are_counted(folder):
     (folder / "german-test").write_text("\n".join(TRAIN), encoding="utf-8")
-    task = build(data_dir=folder, language="german")
+    task = build(folder, language="german")
     unseen = "valid forms with a tag that training has not (SBJV)"
     assert task.stats[unseen] == 1 and {"train": 4, "valid": 2, "test": 4}.items() <= task.stats.items()
     tags = [f"\t{tags}" for _, tags, _ in items(task.splits["valid"])]
     assert sum(UNK in task.source_vocabulary.encode(text) for text in tags) == 1
-    few = build(data_dir=folder, language="german", num_examples=1)  # one form, so not both V;PST and N;PL
+    few = build(folder, language="german", num_examples=1)  # one form, so not both V;PST and N;PL
     (unseen,) = (name for name in few.stats if name.startswith("test forms with a tag that training has not ("))
     assert few.stats[unseen] == 2
 
 
 def test_fewer_lines_of_a_file_are_a_subset_in_its_order(folder):
-    splits = [build(data_dir=folder, language="german", num_examples=n, seed=n).splits["train"] for n in (1, 2, 3, 4)]
-    whole = items(build(data_dir=folder, language="german").splits["train"])
+    splits = [build(folder, language="german", num_examples=n).splits["train"] for n in (1, 2, 3, 4)]
+    whole = items(build(folder, language="german").splits["train"])
     for n, split in enumerate(splits, 1):
         assert items(split) == [item for item in whole if item in items(split)] and len(split) == n
         assert set(items(splits[n - 2])) < set(items(split)) or n == 1
@@ -256,10 +253,10 @@ def test_wrong_options(folder, options, message):
 
 def test_a_folder_without_such_files(tmp_path):
     with pytest.raises(UserError, match=r"a/german-train-high: no such file; the folder \S+a does not exist either$"):
-        build(data_dir=tmp_path / "a", language="german")
+        build(tmp_path / "a", language="german")
     (tmp_path / "notes").write_text("x")
     with pytest.raises(UserError, match=r"german-train-high: no such file, and none of another .* for task.train=\('N"):
-        build(data_dir=tmp_path, language="german")
+        build(tmp_path, language="german")
 
 
 @pytest.mark.parametrize("name", ["german-train-high", "german-dev", "german-uncovered-test"])
@@ -284,7 +281,7 @@ def test_a_folder_without_such_files(tmp_path):
 def test_wrong_files(folder, name, content, message):
     (folder / name).write_bytes(content)
     with pytest.raises(UserError) as error:
-        build(data_dir=folder, language="german")
+        build(folder, language="german")
     assert str(error.value) == f"{folder / name}{message}"
 
 
@@ -324,8 +321,8 @@ def test_files_of_any_name_and_order(folder):
         (folder / name).write_text("\n".join(f"{lemma}\t{tags}\t{form}" for lemma, form, tags in rows))
     (folder / "x.dev").write_text("Maus\tN;PL\tMäuse\n", encoding="utf-8")
     names = {"train": ("x.trn", ""), "valid": ("x.dev", ""), "test": ("x.tst", "")}
-    task = build(data_dir=folder, columns="lemma tags form", **names)
-    same = build(data_dir=folder, language="german")
+    task = build(folder, columns="lemma tags form", **names)
+    same = build(folder, language="german")
     assert task.splits["train"] == same.splits["train"] and task.splits["valid"].target == ["Mäuse"]
     assert task.splits["test"].target == same.splits["train"].target[1:]
 
@@ -333,15 +330,15 @@ def test_files_of_any_name_and_order(folder):
 def test_a_file_takes_the_place_of_one_of_a_language(folder):
     (folder / "german-test").write_text(TRAIN[0], encoding="utf-8")
     (folder / "more").write_text(TRAIN[1], encoding="utf-8")
-    splits = build(data_dir=folder, language="german", test=("more", "")).splits
+    splits = build(folder, language="german", test=("more", "")).splits
     assert splits["test"].target == ["Häuser"] and len(splits["train"]) == 4 and len(splits["valid"]) == 2
-    assert build(data_dir=folder, language="french", valid=("german-dev", "")).splits["valid"] == splits["valid"]
+    assert build(folder, language="french", valid=("german-dev", "")).splits["valid"] == splits["valid"]
 
 
 def test_without_a_file_for_validation_forms_are_held_out(folder):
     (folder / "x.trn").write_text("\n".join([*TRAIN, "gehen\tgieng\tV;PST", "sehen\tsahe\tV;PST"]), encoding="utf-8")
     for size in (1, 2, 3):
-        task = build(data_dir=folder, train=("x.trn", ""), valid_size=size)
+        task = build(folder, train=("x.trn", ""), valid_size=size)
         cells = [set(task.splits[name].source) for name in ("train", "valid")]
         assert len(task.splits["valid"]) == size and not cells[0] & cells[1]
         dropped = task.stats["training forms with the lemma and tags of a held-out one"]
@@ -349,8 +346,8 @@ def test_without_a_file_for_validation_forms_are_held_out(folder):
 
 
 def test_the_names_in_runs_of_before_files_had_names_mean_none(folder):
-    old = build(data_dir=folder, language="german", train=("train.source", "train.target"))
-    assert old.splits == build(data_dir=folder, language="german").splits
+    old = build(folder, language="german", train=("train.source", "train.target"))
+    assert old.splits == build(folder, language="german").splits
 
 
 @pytest.mark.parametrize(
@@ -380,13 +377,13 @@ def test_the_names_in_runs_of_before_files_had_names_mean_none(folder):
 )
 def test_wrong_names_of_files(folder, options, message):
     with pytest.raises(UserError, match=message) as error:
-        build(data_dir=folder, **options)
+        build(folder, **options)
     assert "\n" not in str(error.value)
 
 
 def test_unseen_characters_that_nobody_sees_are_escaped(folder):
     (folder / "german-dev").write_text("gehen\tgeh e\u0328n\tV;;PST\n", encoding="utf-8")
-    told = [name.partition("(")[2] for name in build(data_dir=folder, language="german", size="low").stats]
+    told = [name.partition("(")[2] for name in build(folder, language="german", size="low").stats]
     assert ["h, ' ', '\\u0328')", "'')"] == [some for some in told if some]
 
 
@@ -416,8 +413,8 @@ def test_what_training_has_and_has_not_is_told_before_forms_are_made(folder):
         "valid forms with a tag that training has not (SBJV)": 1,
         "test lemmas and tags with several forms": 1,
     }
-    assert build(data_dir=folder, **names).stats == told
-    assert build(data_dir=folder, copy_words=True, **names).stats == told | {"training words to copy": 8}
+    assert build(folder, **names).stats == told
+    assert build(folder, copy_words=True, **names).stats == told | {"training words to copy": 8}
 
 
 def test_it_is_known_whether_validation_forms_are_held_out():

@@ -1,27 +1,21 @@
 """Lines to texts and labels of one token: no leakage, nested subsets, and what is wrong with a line is told."""
 
+from functools import partial
+
 import pytest
+from tasks_by_name import make
 
 from attn_jax.data.batching import encode_pairs
 from attn_jax.data.vocabulary import Characters, Words, from_json
+from attn_jax.data.vocabulary_options import CharactersOptions, WordsOptions
 from attn_jax.errors import UserError
 from attn_jax.runs.build import build_task
 from attn_jax.runs.options import resolve
-from attn_jax.tasks.text.labelled_text import label_vocabulary, labelled_text, read_labelled
+from attn_jax.tasks.text.labelled_text import label_vocabulary, read_labelled
 from attn_jax.token_ids import EOS, UNK
 from configs.base import get_config
 
-DEFAULTS = {
-    "train": ("train.tsv", ""),
-    "valid": ("", ""),
-    "test": ("", ""),
-    "valid_size": 5,
-    "num_examples": 0,
-    "vocabulary": "words",
-    "vocab_size": (1000, 1000),
-    "min_count": 1,
-    "sentencepiece": "unigram",
-}
+DEFAULTS = {"train": ("train.tsv", ""), "valid_size": 5, "vocabulary": WordsOptions(min_count=1)}
 LABELS = ("good", "bad", "so_so")
 
 
@@ -34,7 +28,7 @@ def task(tmp_path):
     write(tmp_path / "train.tsv", [f"x{i} is a text" for i in range(50)])
     write(tmp_path / "valid.tsv", [f"v{i} is a text" for i in range(7)])
     write(tmp_path / "test.tsv", [f"t{i} is a text" for i in range(6)])
-    return lambda **options: labelled_text(data_dir=tmp_path, **(DEFAULTS | options))
+    return partial(make, "labelled_text", tmp_path, **DEFAULTS)
 
 
 def together(pairs):
@@ -98,10 +92,10 @@ def test_a_label_is_one_known_token_also_if_the_subset_has_it_not(task, tmp_path
 
 
 def test_the_text_has_the_vocabulary_asked_for(task):
-    result = task(vocabulary="characters", vocab_size=(9, 1))
+    result = task(vocabulary=CharactersOptions(min_count=1), vocab_size=(9, 1))
     assert isinstance(result.source_vocabulary, Characters) and len(result.source_vocabulary) == 9
     vocabularies = (result.source_vocabulary, result.target_vocabulary)
-    again = task(vocabularies=vocabularies)
+    again = task(kept=vocabularies)
     assert (again.source_vocabulary, again.target_vocabulary) == vocabularies
 
 
@@ -122,9 +116,6 @@ def test_a_config_makes_it(tmp_path, task):
         ({"valid_size": 0}, "task.valid_size 0: expected 1 to 49"),
         ({"num_examples": 46}, r"task.num_examples 46: expected 0 \(all\) to 45, the training lines there are$"),
         ({"num_examples": -1}, "task.num_examples -1: expected"),
-        ({"vocabulary": "word"}, "unknown vocabulary 'word'; did you mean words"),
-        ({"vocabulary": "stories"}, "unknown vocabulary 'stories'; known: characters, sentencepiece, words$"),
-        ({"vocabulary": "tagged_lemmas"}, "unknown vocabulary 'tagged_lemmas'; known: characters, sentencepiece, w"),
         ({"vocab_size": (2, 1000)}, "vocab_size 2 is too small"),
     ],
 )

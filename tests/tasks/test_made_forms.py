@@ -1,11 +1,11 @@
 """Made forms keep the change of a form and its tags; their stems are random, and they depend on training alone."""
 
 import pytest
+from tasks_by_name import make
 
 from attn_jax.data.vocabulary import Inflections, TaggedLemmas
 from attn_jax.errors import UserError
 from attn_jax.tasks import Pairs
-from attn_jax.tasks.text.inflection import inflection
 from attn_jax.tasks.text.made_forms import COPY, copies, hallucinate, stem_of
 
 FORMS = Pairs(
@@ -71,14 +71,14 @@ def test_each_word_is_copied_once():
 def test_a_task_adds_made_forms_to_training_alone(tmp_path, tags, kind):
     lines = [f"{lemma}\t{form}\t{tags}" for lemma, tags, form in items(FORMS)]
     (tmp_path / "x-train-high").write_text("\n".join(lines), encoding="utf-8")
-    options = {"data_dir": tmp_path, "language": "x", "size": "high", "num_examples": 0, "valid_size": 1, "tags": tags}
+    options = {"language": "x", "tags": tags}
     trained = []
     for held_out in ("Hund\tHunde\tN;PL", "Qual\tQualen\tN;PL;NEW"):
         (tmp_path / "x-dev").write_text(held_out, encoding="utf-8")
-        task = inflection(**options, hallucinated=20, copy_words=True)
-        assert task.splits["valid"] == inflection(**options).splits["valid"]
+        task = make("inflection", tmp_path, **options, hallucinated=20, copy_words=True)
+        assert task.splits["valid"] == make("inflection", tmp_path, **options).splits["valid"]
         assert len(task.splits["train"]) == 5 + 20 + 9
-        assert task.splits["train"].select(range(5)) == inflection(**options).splits["train"]
+        assert task.splits["train"].select(range(5)) == make("inflection", tmp_path, **options).splits["train"]
         assert isinstance(task.source_vocabulary, kind)
         tokens = task.source_vocabulary.tokens(task.source_vocabulary.encode(f"a\t{COPY};NEW"))
         assert sorted(set(tokens) - {"<eos>"}) == ["<COPY>", "<unk>", "a"]

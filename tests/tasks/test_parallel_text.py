@@ -1,26 +1,16 @@
 """Files to splits: a real held-out split, nested subsets, vocabularies of the training split only."""
 
+from functools import partial
+
 import pytest
+from tasks_by_name import make
 from tiny_run import files_config
 
 from attn_jax.data.vocabulary import Words
+from attn_jax.data.vocabulary_options import SampledPiecesOptions, WordsOptions
 from attn_jax.errors import UserError
 from attn_jax.tasks import Pairs
-from attn_jax.tasks.text.parallel_text import parallel_text
 from attn_jax.token_ids import UNK
-
-DEFAULTS = {
-    "train": ("train.en", "train.ja"),
-    "valid": ("", ""),
-    "test": ("", ""),
-    "valid_size": 5,
-    "num_examples": 0,
-    "vocabulary": "words",
-    "vocab_size": (1000, 1000),
-    "joint_vocabulary": False,
-    "min_count": 1,
-    "sentencepiece": "unigram",
-}
 
 
 @pytest.fixture
@@ -33,7 +23,8 @@ def task(tmp_path):
     write("train", 50)
     write("valid", 7, "v")
     write("test", 6, "t")
-    return lambda **options: parallel_text(data_dir=tmp_path, **(DEFAULTS | options))
+    options = {"train": ("train.en", "train.ja"), "valid_size": 5, "vocab_size": (1000, 1000)}
+    return partial(make, "parallel_text", tmp_path, **options, vocabulary=WordsOptions(min_count=1))
 
 
 def together(pairs):
@@ -63,7 +54,7 @@ def test_nothing_left_to_train_on_is_told(task, tmp_path):
 def test_a_vocabulary_of_no_token_is_refused(task):
     message = r"^the source vocabulary: no token is seen 1000 times, the commonest 45; set a smaller min_count$"
     with pytest.raises(UserError, match=message):
-        task(min_count=1000)
+        task(vocabulary=WordsOptions(min_count=1000))
 
 
 def test_repeated_pairs_do_not_leak(task, tmp_path):
@@ -123,7 +114,7 @@ def test_vocabularies_know_the_training_split_only(task):
 
 def test_given_vocabularies_are_used(task):
     vocabularies = (Words(["en"]), Words(["ja"]))
-    result = task(vocabularies=vocabularies)
+    result = task(kept=vocabularies)
     assert (result.source_vocabulary, result.target_vocabulary) == vocabularies
 
 
@@ -138,12 +129,11 @@ def test_given_vocabularies_are_used(task):
         ({"valid_size": 0}, "task.valid_size 0: expected"),
         ({"num_examples": 46}, r"task.num_examples 46: expected 0 \(all\) to 45"),
         ({"num_examples": -1}, "task.num_examples -1: expected"),
-        ({"vocabulary": "word"}, "unknown vocabulary 'word'; did you mean words"),
-        ({"vocabulary": "stories"}, "unknown vocabulary 'stories'; known: characters, sentencepiece, words$"),
-        ({"vocabulary": "inflection"}, "unknown vocabulary 'inflection'; known: characters, sentencepiece, words$"),
-        ({"vocabulary": "tagged_lemmas"}, "unknown vocabulary 'tagged_lemmas'; known: characters, sentencepiece, w"),
         ({"vocab_size": (1000, 2)}, "the target vocabulary: vocab_size 2 is too small"),
-        ({"vocabulary": "sentencepiece"}, "the source vocabulary: vocab_size 1000 is too large .* possible is \\d+$"),
+        (
+            {"vocabulary": SampledPiecesOptions()},
+            "the source vocabulary: vocab_size 1000 is too large .* is \\d+$",
+        ),
     ],
 )
 def test_wrong_options(task, options, message):

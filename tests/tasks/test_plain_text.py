@@ -8,10 +8,12 @@ import sys
 
 import numpy as np
 import pytest
+from tasks_by_name import make
 
 from attn_jax.data.batching import Batches, encode_pairs, eval_batches
 from attn_jax.data.buckets import choose_buckets
 from attn_jax.data.pieces import SentencePiece
+from attn_jax.data.vocabulary_options import CharactersOptions, PiecesOptions, WordsOptions
 from attn_jax.errors import UserError
 from attn_jax.runs.build import build_task
 from attn_jax.runs.options import resolve
@@ -27,33 +29,22 @@ from attn_jax.tasks.text.plain_text import (
     PlainTextOptions,
     make_blocks,
     make_sentences,
-    plain_text,
 )
 from attn_jax.token_ids import BOS, EOS, PAD, UNK
 from configs.base import get_config
 
-DEFAULTS = {
-    "data_dir": "",
-    "train": ("train.txt", ""),
-    "valid": ("", ""),
-    "test": ("", ""),
-    "valid_size": 20,
-    "num_examples": 0,
-    "block": 0,
-    "vocabulary": "words",
-    "vocab_size": (2000, 2000),
-    "min_count": 1,
-    "sentencepiece": "unigram",
-}
 LINES = [f"{i}  of the {'grand ' * (i % 4)}houses, not x{i * i} ." for i in range(300)]
-KINDS = ("words", "characters", "sentencepiece")
+KINDS = {
+    "words": WordsOptions(min_count=1),
+    "characters": CharactersOptions(min_count=1),
+    "sentencepiece": PiecesOptions(),
+}
+DEFAULTS = {"train": ("train.txt", ""), "valid_size": 20}
 
 
-def build(**options):
-    options = DEFAULTS | options
-    if options["vocabulary"] == "sentencepiece":
-        options |= {"vocab_size": (5, 60)}
-    return plain_text(**options)
+def build(data_dir="", vocabulary="words", **options):
+    sizes = {"vocab_size": (5, 60)} if vocabulary == "sentencepiece" else {}
+    return make("plain_text", data_dir, vocabulary=KINDS[vocabulary], **DEFAULTS | sizes | options)
 
 
 @pytest.fixture
@@ -65,38 +56,39 @@ def folder(tmp_path):
 
 
 def test_lines_are_the_examples(folder):
-    task = build(data_dir=folder)
+    task = build(folder)
     assert task.splits["train"].target == LINES[:-20] and task.splits["valid"].target == LINES[-20:]
     assert task.stats == {"train": 280, "valid": 20}
     assert all(set(split.source) == {""} for split in task.splits.values())
 
 
 def test_given_files_are_the_splits(folder):
-    task = build(data_dir=str(folder), valid=("valid.txt", ""), test=("test.txt", ""), valid_size=0)
+    task = build(folder, valid=("valid.txt", ""), test=("test.txt", ""), valid_size=0)
     assert task.splits["train"].target == LINES
     assert task.splits["valid"].target == ["ein Satz", "noch einer"]
     assert task.splits["test"].target == ["one\u2028 line", "another"]
     (folder / "valid.txt").write_text(f"{LINES[3]}\nein Satz\n", encoding="utf-8")
-    stats = build(data_dir=str(folder), valid=("valid.txt", ""), test=("test.txt", ""), valid_size=0).stats
+    stats = build(folder, valid=("valid.txt", ""), test=("test.txt", ""), valid_size=0).stats
     assert stats["valid lines that training has too"] == 1 and "test lines that training has too" not in stats
 
 
 def test_blocks_of_characters_are_the_text(folder):
-    splits = build(data_dir=folder, vocabulary="characters", block=64).splits
+    splits = build(folder, vocabulary="characters", block=64).splits
     assert "".join(splits["train"].target + splits["valid"].target) == "\n".join(LINES) + "\n"
     assert {len(text) for text in splits["train"].target[:-1] + splits["valid"].target} == {64}
 
 
 def test_blocks_of_words_are_the_words(folder):
-    splits = build(data_dir=folder, block=11).splits
+    splits = build(folder, block=11).splits
     words = [text.split(" ") for split in splits.values() for text in split.target]
     assert [*itertools.chain(*words)] == " ".join(LINES).split()
     assert {len(some) for some in words[: len(splits["train"]) - 1] + words[-20:]} == {11}
 
 
-@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
-def test_blocks_of_pieces_are_full_and_encode_to_the_tokens_of_the_text(folder, model_type):
-    task = build(data_dir=folder, vocabulary="sentencepiece", block=24, sentencepiece=model_type)
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+def test_blocks_of_pieces_are_full_and_encode_to_the_tokens_of_the_text(folder, model, monkeypatch):
+    monkeypatch.setitem(KINDS, "sentencepiece", PiecesOptions(model=model))
+    task = build(folder, vocabulary="sentencepiece", block=24)
     vocabulary, blocks = task.target_vocabulary, task.splits["train"].target
     text = " ".join(blocks)
     assert text == " ".join(" ".join(LINES).split()[: len(text.split())])
@@ -122,7 +114,7 @@ def test_the_held_out_end_is_neither_trained_on_nor_in_the_vocabulary(folder, vo
     tasks = []
     for changed in (parts[-end:], [part.upper() for part in parts[-end:]]):
         (folder / "train.txt").write_text(between.join(parts[:-end] + changed), encoding="utf-8")
-        tasks.append(build(data_dir=folder, vocabulary=vocabulary, block=block))
+        tasks.append(build(folder, vocabulary=vocabulary, block=block))
         assert len(tasks[-1].splits["valid"]) == 20
         assert not set(tasks[-1].splits["train"].target) & set(tasks[-1].splits["valid"].target)
     trained, ends = ([task.splits[name].target for task in tasks] for name in ("train", "valid"))
@@ -133,7 +125,7 @@ def test_the_held_out_end_is_neither_trained_on_nor_in_the_vocabulary(folder, vo
 
 def test_repeated_lines_do_not_leak(folder):
     (folder / "train.txt").write_text("\n".join([LINES[-1], *LINES]) + "\n", encoding="utf-8")
-    task = build(data_dir=folder)
+    task = build(folder)
     assert task.splits["train"].target == LINES[:-20]
     assert task.stats["training examples equal to a held-out one"] == 1
 
@@ -143,7 +135,7 @@ def test_lines_that_differ_in_spaces_or_the_form_of_a_letter_do_not_leak(folder)
     (folder / "train.txt").write_text(
         "\n".join(["cafe\u0301 ", LINES[-1] + " ", *LINES, "caf\u00e9"]) + "\n", encoding="utf-8"
     )
-    task = build(data_dir=folder)
+    task = build(folder)
     assert task.splits["valid"].target == held_out
     assert task.splits["train"].target == LINES[:-19]
     assert task.stats["training examples equal to a held-out one"] == 2
@@ -151,19 +143,19 @@ def test_lines_that_differ_in_spaces_or_the_form_of_a_letter_do_not_leak(folder)
 
 @pytest.mark.parametrize("vocabulary", KINDS)
 def test_fewer_examples_are_the_first_and_the_vocabulary_stays(folder, vocabulary):
-    whole, few = (build(data_dir=folder, vocabulary=vocabulary, block=24, num_examples=n) for n in (0, 7))
+    whole, few = (build(folder, vocabulary=vocabulary, block=24, num_examples=n) for n in (0, 7))
     assert few.splits["train"].target == whole.splits["train"].target[:7]
     assert few.splits["valid"] == whole.splits["valid"]
     assert few.target_vocabulary.to_json() == whole.target_vocabulary.to_json()
     assert few.source_vocabulary is few.target_vocabulary
-    again = build(data_dir=folder, vocabulary=vocabulary, block=24, vocabularies=(whole.target_vocabulary,) * 2)
+    again = build(folder, vocabulary=vocabulary, block=24, kept=(whole.target_vocabulary,) * 2)
     assert again.splits == whole.splits and again.target_vocabulary is whole.target_vocabulary
 
 
 @pytest.mark.parametrize("block", [0, 24])
 @pytest.mark.parametrize("vocabulary", KINDS)
 def test_examples_are_beginnings_of_validation_texts(folder, vocabulary, block):
-    task = build(data_dir=folder, vocabulary=vocabulary, block=block)
+    task = build(folder, vocabulary=vocabulary, block=block)
     assert len(task.examples) == 3
     texts = [" ".join(text.split()) for text in task.splits["valid"].target]
     for text in task.examples:
@@ -179,7 +171,7 @@ def test_a_word_longer_than_a_block_is_a_block():
 
 
 def test_batches_of_an_empty_source(folder):
-    task = build(data_dir=folder, vocabulary="characters", block=16)
+    task = build(folder, vocabulary="characters", block=16)
     pairs = encode_pairs(task.splits["train"], task.source_vocabulary, task.target_vocabulary)
     assert set(pairs.source.lengths) == {1} and set(pairs.source.tokens) == {EOS}
     batches = Batches(pairs, choose_buckets(pairs.source.lengths, pairs.target.lengths), 8)
@@ -225,8 +217,8 @@ def test_the_text_made_here_is_the_same_in_every_process():
     assert len(set(every)) == len(every)
     assert all(UNK not in task.target_vocabulary.encode(text) for text in every)
     script = (
-        "import hashlib; from attn_jax.tasks.text.plain_text import plain_text; "
-        f"print(hashlib.sha256(repr(plain_text(**{DEFAULTS}).splits).encode()).hexdigest())"
+        "import hashlib; from tasks_by_name import make; "
+        f"print(hashlib.sha256(repr(make('plain_text', **{DEFAULTS}).splits).encode()).hexdigest())"
     )
     run = subprocess.run(
         [sys.executable, "-c", script],
@@ -236,7 +228,6 @@ def test_the_text_made_here_is_the_same_in_every_process():
         check=True,
     )
     assert run.stdout.strip() == hashlib.sha256(repr(task.splits).encode()).hexdigest()
-    assert build(seed=1).splits != task.splits
 
 
 def test_a_config_makes_it():
@@ -251,8 +242,6 @@ def test_a_config_makes_it():
         ({"train": ("train.text", "")}, r"train.text: no such file; did you mean train.txt\?$"),
         ({"train": ("", "")}, "task.train names no file; expected a text file$"),
         ({"block": -1}, "task.block -1: expected the number of tokens of a block, or 0 for lines$"),
-        ({"vocabulary": "inflection"}, "unknown vocabulary of plain_text 'inflection'; known: characters, sentencep"),
-        ({"vocabulary": "word"}, "unknown vocabulary of plain_text 'word'; did you mean words"),
         ({"valid_size": 300}, "task.valid_size 300: expected 1 to 299, as the training text has 300 lines and there"),
         ({"valid_size": 0}, "task.valid_size 0: expected 1 to 299"),
         ({"valid_size": 30, "block": 100}, r"task.valid_size 30: expected 1 to 2\d, as the training text has \d+ word"),
@@ -279,7 +268,7 @@ def test_wrong_options(folder, options, message):
 def test_wrong_files(folder, content, message):
     (folder / "wrong.txt").write_bytes(content)
     with pytest.raises(UserError) as error:
-        build(data_dir=folder, test=("wrong.txt", ""))
+        build(folder, test=("wrong.txt", ""))
     assert str(error.value) == f"{folder / 'wrong.txt'}{message}"
 
 
@@ -298,7 +287,7 @@ def test_wrong_files(folder, content, message):
 def test_nothing_left_to_train_on_is_told(folder, text, options, message):
     (folder / "train.txt").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message):
-        build(data_dir=folder, **options)
+        build(folder, **options)
 
 
 def test_a_file_beside_the_run_is_named_as_its_test_file(tmp_path):

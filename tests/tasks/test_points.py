@@ -4,13 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tasks_by_name import make
 
 from attn_jax.data.tables import cells_of, find_separator
 from attn_jax.errors import UserError
 from attn_jax.runs.build import build_task
 from attn_jax.runs.options import resolve
 from attn_jax.tasks.points.curves import curve, spirals, true_curve
-from attn_jax.tasks.points.regression import regression
 from configs import kernel_regression
 
 TABLE = "rooms, age ,price\n1,2,10\n2,1.5,11\n\n3,7,12.5\n4,-1e1,9\n"
@@ -22,9 +22,7 @@ SWALLOWED = 'name,x,y\n"Best,1,2\nfoo,3,4\nbar",5,6\nbaz,7,8\n'
 def task(folder, text=TABLE, **changes):
     """The regression task of a file with this text; numbers of changes are fields of config.task."""
     (folder / "points.csv").write_text(text, encoding="utf-8")
-    fields = {"train": ("points.csv", ""), "test": ("", ""), "valid_size": 1, "num_examples": 0, "inputs": ()}
-    fields |= {"target": "", "classification": False, "noise": 1.0}
-    return regression(data_dir=folder, **fields | changes)
+    return make("regression", folder, **{"train": ("points.csv", ""), "valid_size": 1} | changes)
 
 
 def test_the_last_column_is_predicted_from_the_others(tmp_path):

@@ -5,18 +5,19 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from tasks_by_name import make
 
 from attn_jax.errors import UserError
 from attn_jax.runs.options import default_config, resolve
-from attn_jax.tasks.synthetic.recall import choose, entropy, is_value, recall, sample
+from attn_jax.tasks.synthetic.recall import RecallOptions, choose, entropy, is_value
 
 SMALL = dict(num_pairs=2, num_keys=5, num_values=6, num_fillers=2, length=7)
 
 
 def test_the_entropy_is_that_of_all_targets_of_a_source():
     """As many keys and values as pairs, so that only their order and partners differ: 4 sources, 160 targets each."""
-    tiny = dict(num_pairs=2, num_keys=2, num_values=2, num_fillers=2, length=7)
-    pairs = sample(20_000, np.random.default_rng(0), **tiny)
+    tiny = RecallOptions(num_pairs=2, num_keys=2, num_values=2, num_fillers=2, length=7)
+    pairs = tiny.sample(20_000, np.random.default_rng(0))
     targets = collections.defaultdict(collections.Counter)
     for source, target in zip(pairs.source, pairs.target, strict=True):
         targets[source][target] += 1
@@ -28,7 +29,7 @@ def test_the_entropy_is_that_of_all_targets_of_a_source():
 
 
 def test_every_key_is_followed_by_its_value_and_no_filler_is_a_key_or_a_value():
-    task = recall(**SMALL, num_examples=50, valid_size=5)
+    task = make("recall", **SMALL, num_examples=50, valid_size=5)
     assert [len(task.splits[name]) for name in ("train", "valid", "test")] == [50, 5, 1000]
     for source, target in zip(task.splits["train"].source, task.splits["train"].target, strict=True):
         words, given = target.split(), source.split()
@@ -42,7 +43,7 @@ def test_every_key_is_followed_by_its_value_and_no_filler_is_a_key_or_a_value():
     tokens = np.array(task.target_vocabulary.encode(task.splits["train"].target[0]))
     assert is_value(tokens, task.target_vocabulary).sum() == 2
     assert len(task.target_vocabulary) == 5 + 6 + 2 + 4
-    assert recall(**SMALL, num_examples=50, valid_size=5).splits == task.splits
+    assert make("recall", **SMALL, num_examples=50, valid_size=5).splits == task.splits
     lowest = np.exp(entropy(2, 7, 2) / 8)
     assert task.stats["lowest possible perplexity"] == pytest.approx(lowest, abs=1e-4)
 
@@ -83,4 +84,4 @@ def test_more_words_than_can_be_sorted_for_each_text_are_refused(name):
 )
 def test_sizes_that_do_not_fit_are_told(changes, message):
     with pytest.raises(UserError, match=message):
-        recall(**SMALL | changes, num_examples=5, valid_size=5)
+        make("recall", **SMALL | changes, num_examples=5, valid_size=5)

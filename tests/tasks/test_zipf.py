@@ -4,9 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from tasks_by_name import make
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.synthetic.zipf import ZipfSource, zipf
+from attn_jax.tasks.synthetic.zipf import ZipfSource
 
 SMALL = dict(num_words=6, num_classes=2, exponent=1.0)
 SIZES = dict(length=3, num_examples=30, valid_size=5)
@@ -45,7 +46,7 @@ def test_samples_have_the_probabilities_of_the_source():
 
 
 def test_the_task_has_every_word_and_its_lower_bound():
-    task = zipf(**SMALL, **SIZES)
+    task = make("zipf", **SMALL, **SIZES)
     assert [len(task.splits[name]) for name in ("train", "valid", "test")] == [30, 5, 1000]
     assert len(task.target_vocabulary) == 6 + 4
     assert all(len(text.split()) == 3 for text in task.splits["train"].target)
@@ -54,10 +55,10 @@ def test_the_task_has_every_word_and_its_lower_bound():
     most_frequent = task.target_vocabulary.tokens([4])[0]
     assert np.argmax(ZipfSource(**SMALL).word_probs) == int(most_frequent)
     assert task.examples and all(text.split() for text in task.examples)
-    again = zipf(**SMALL, **SIZES)
+    again = make("zipf", **SMALL, **SIZES)
     assert again.splits == task.splits
 
 
 def test_fewer_words_than_classes_are_an_error():
     with pytest.raises(UserError, match=r"task.num_words is 6; expected at least task.num_classes, 7"):
-        zipf(**SMALL | {"num_classes": 7}, **SIZES)
+        make("zipf", **SMALL | {"num_classes": 7}, **SIZES)

@@ -31,75 +31,6 @@ from attn_jax.token_ids import SPECIAL
 SHUFFLE_SEED = 0  # of the images that are held out: the same for every seed of a run
 
 
-def picture_files(
-    *,
-    data_dir: str | pathlib.Path,
-    train: str,
-    valid: str,
-    test: str,
-    questions: bool,
-    channels: int,
-    valid_size: int,
-    num_examples: int,
-    vocab_size: int,
-    min_count: int,
-    kept: Kept | None = None,
-) -> PictureTask:
-    """Reads captions, or questions and answers, of images in a folder.
-
-    Args:
-        data_dir: folder of the images and of the files of captions.
-        train, valid, test: names of the files of captions; "": there is none.
-        questions: lines have questions.
-        channels: 3 (colours) or 1 (grey).
-        valid_size: lines to hold out where there is no validation file; no image of theirs is trained with.
-        num_examples: training lines; 0: all.
-        vocab_size, min_count: of both vocabularies, see Words.train.
-        kept: vocabularies of questions and captions, and what the images are, of an earlier run; None makes them.
-
-    Raises:
-        UserError: a file cannot be read, a line is no caption, or images have different sizes.
-    """
-    folder = pathlib.Path(data_dir)
-    if not str(data_dir) or not train:
-        raise UserError("task.name pictures needs config.data_dir, a folder of images, and task.train, its captions")
-    found = {
-        name: read_captions(folder, file, questions) for name, file in (("train", train), ("valid", valid)) if file
-    }
-    cut = hold_out(
-        found["train"],
-        found.get("valid"),
-        valid_size=valid_size,
-        num_examples=num_examples,
-        seed=SHUFFLE_SEED,
-        same=_images,
-        what="captions",
-    )
-    splits = {"train": cut.train, "valid": cut.valid}
-    if test:
-        splits["test"] = read_captions(folder, test, questions)
-    image, sums = check_images([image_of(source) for split in splits.values() for source in split.source], channels)
-    for split in splits.values():
-        check_boxes(split, image)
-    if kept is None:
-        sizes = {"vocab_size": vocab_size, "min_count": min_count}
-        asked = [source.partition("\t")[2] for source in cut.train.source]
-        tokens = Words.train(asked, **sizes).to_json()["tokens"] if questions else []
-        kept = Kept(Questions(tokens), Words.train(cut.train.target, **sizes), Images(image, {}))
-    elif kept.facts.shape != image:
-        raise UserError(f"{folder}: images of shape {image}; the run was trained with {kept.facts.shape}")
-    stats = {name: len(split) for name, split in splits.items()}
-    if cut.equal:
-        stats["training captions of a held-out image"] = cut.equal
-    stats |= seen_in_training(splits, _images, "captions with an image")
-    files = {
-        f"{name} images": text_checksum([sums[image_of(source)] for source in split.source])
-        for name, split in splits.items()
-        if name != "test"
-    }
-    return PictureTask("pictures", splits, *kept, stats=stats, files=files)
-
-
 def _images(pairs: Pairs) -> list[str]:
     return [os.path.realpath(image_of(source)) for source in pairs.source]
 
@@ -220,8 +151,48 @@ class PictureFilesOptions(PictureTaskOptions):
         return {} if self.valid else {"valid": ("train", "valid", "valid_size")}
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PictureTask:
+        """Makes the task.
+
+        Raises:
+            UserError: a file cannot be read, a line is no caption, or images have different sizes.
+        """
         if self.channels == 2:
             raise UserError("task.channels is 2; expected 3 (colours) or 1 (grey)")
-        names = ("train", "valid", "test", "questions", "channels", "valid_size", "num_examples")
-        names += ("vocab_size", "min_count")
-        return picture_files(data_dir=data_dir, kept=kept, **{name: getattr(self, name) for name in names})
+        if not data_dir or not self.train:
+            raise UserError(
+                "task.name pictures needs config.data_dir, a folder of images, and task.train, its captions"
+            )
+        folder = pathlib.Path(data_dir)
+        train = read_captions(folder, self.train, self.questions)
+        cut = hold_out(
+            train,
+            read_captions(folder, self.valid, self.questions) if self.valid else None,
+            valid_size=self.valid_size,
+            num_examples=self.num_examples,
+            seed=SHUFFLE_SEED,
+            same=_images,
+            what="captions",
+        )
+        splits = {"train": cut.train, "valid": cut.valid}
+        if self.test:
+            splits["test"] = read_captions(folder, self.test, self.questions)
+        names = [image_of(source) for split in splits.values() for source in split.source]
+        image, sums = check_images(names, self.channels)
+        for split in splits.values():
+            check_boxes(split, image)
+        if kept is None:
+            sizes = {"vocab_size": self.vocab_size, "min_count": self.min_count}
+            asked = [source.partition("\t")[2] for source in cut.train.source]
+            tokens = Words.train(asked, **sizes).to_json()["tokens"] if self.questions else []
+            kept = Kept(Questions(tokens), Words.train(cut.train.target, **sizes), Images(image, {}))
+        elif kept.facts.shape != image:
+            raise UserError(f"{folder}: images of shape {image}; the run was trained with {kept.facts.shape}")
+        stats = {name: len(split) for name, split in splits.items()}
+        stats |= {"training captions of a held-out image": cut.equal} if cut.equal else {}
+        stats |= seen_in_training(splits, _images, "captions with an image")
+        files = {
+            f"{name} images": text_checksum([sums[image_of(source)] for source in split.source])
+            for name, split in splits.items()
+            if name != "test"
+        }
+        return PictureTask("pictures", splits, *kept, stats=stats, files=files)

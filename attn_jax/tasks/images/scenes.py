@@ -18,60 +18,11 @@ from attn_jax.tasks.images.picture_options import PictureTaskOptions
 from attn_jax.tasks.images.pictures import SPLITS, PictureTask, SceneGallery
 from attn_jax.tasks.images.real_digits import REAL
 from attn_jax.tasks.images.scene import COLORS, ORDERS, World
+from attn_jax.tasks.options import SEED
 
 NUM_EXAMPLES = 10_000  # training scenes by default
 TEST_SIZE = 500
 CAPTION_SEED = 2  # last part of the seed of a caption; that of a scene has none, that of its noise 1
-
-
-def scenes(
-    *,
-    world: World,
-    form: str,
-    num_examples: int,
-    valid_size: int,
-    kept: Kept | None = None,
-    seed: int = 0,
-) -> PictureTask:
-    """Generates scenes with captions, or with questions and answers.
-
-    A scene is a function of (seed, split, number), and its image is drawn when a batch needs it, so a smaller split is
-    the beginning of a larger one. The digits and letters of validation and test are of other typefaces than those of
-    training, and written digits are others.
-
-    Args:
-        world: what scenes are made of.
-        form: name in FORMS.
-        num_examples: training scenes; 0 means NUM_EXAMPLES.
-        valid_size: validation scenes; the test split has TEST_SIZE.
-        kept: vocabularies of questions and captions, and what the images are, of an earlier run; None makes them.
-        seed: of all samples.
-
-    Raises:
-        UserError: an option is out of range, or so many objects do not fit.
-    """
-    check_world(world)
-    gallery, splits = SceneGallery(world, seed), {}
-    for split, count in zip(SPLITS, (num_examples or NUM_EXAMPLES, valid_size, TEST_SIZE), strict=True):
-        captions = []
-        for number in range(count):
-            scene = gallery.scene(f"{split}:{number}")
-            captions.append(FORMS[form](world, scene, np.random.default_rng((*scene.seed, CAPTION_SEED))))
-        names = [f"{split}:{number}" for number in range(count)]
-        splits[split] = Pairs(
-            [f"{name}\t{c.question}" if c.question else name for name, c in zip(names, captions, strict=True)],
-            [" ".join(caption.words) for caption in captions],
-            boxes=[caption.boxes for caption in captions],
-        )
-    if kept is None:
-        asked, said = vocabulary_of(world, form)
-        kept = Kept(Questions(asked), Words(said), images_of(world, seed))
-    stats: dict[str, int | float] = {name: len(split) for name, split in splits.items()}
-    if form == "questions":
-        stats["percent of test answers right that see the question alone"] = round(100 * blind(splits), 1)
-    files = {"digits": REAL[world.glyphs](world.folder).checksum} if world.glyphs == "mnist" else {}
-    examples = tuple(splits["test"].source[:3])
-    return PictureTask("scenes", splits, *kept, stats=stats, examples=examples, files=files)
 
 
 def images_of(world: World, seed: int) -> Images:
@@ -112,7 +63,12 @@ def blind(splits: dict[str, Pairs]) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScenesOptions(PictureTaskOptions):
-    """Options of the task of generated scenes."""
+    """Options of the task of generated scenes.
+
+    A scene is a function of (seed, split, number), and its image is drawn when a batch needs it, so a smaller split is
+    the beginning of a larger one. The digits and letters of validation and test are of other typefaces than those of
+    training, and written digits are others. The test split has TEST_SIZE.
+    """
 
     name: ClassVar[str] = "scenes"
 
@@ -135,19 +91,45 @@ class ScenesOptions(PictureTaskOptions):
     valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PictureTask:
-        return scenes(
-            world=self.world(data_dir),
-            form=self.form,
-            num_examples=self.num_examples,
-            valid_size=self.valid_size,
-            kept=None if kept is None else self.renewed(kept, data_dir=data_dir),
-        )
+        """Makes the task; raises a UserError if an option is out of range, or so many objects do not fit."""
+        world = self.world(data_dir)
+        kept = None if kept is None else self.renewed(kept, data_dir=data_dir)
+        check_world(world)
+        gallery, splits = SceneGallery(world, SEED), {}
+        for split, count in zip(SPLITS, (self.num_examples or NUM_EXAMPLES, self.valid_size, TEST_SIZE), strict=True):
+            captions = {}
+            for name in (f"{split}:{number}" for number in range(count)):
+                scene = gallery.scene(name)
+                captions[name] = FORMS[self.form](world, scene, np.random.default_rng((*scene.seed, CAPTION_SEED)))
+            splits[split] = Pairs(
+                [f"{name}\t{caption.question}" if caption.question else name for name, caption in captions.items()],
+                [" ".join(caption.words) for caption in captions.values()],
+                boxes=[caption.boxes for caption in captions.values()],
+            )
+        if kept is None:
+            asked, said = vocabulary_of(world, self.form)
+            kept = Kept(Questions(asked), Words(said), images_of(world, SEED))
+        stats: dict[str, int | float] = {name: len(split) for name, split in splits.items()}
+        if self.form == "questions":
+            stats["percent of test answers right that see the question alone"] = round(100 * blind(splits), 1)
+        files = {"digits": REAL[world.glyphs](world.folder).checksum} if world.glyphs == "mnist" else {}
+        examples = tuple(splits["test"].source[:3])
+        return PictureTask("scenes", splits, *kept, stats=stats, examples=examples, files=files)
 
     def world(self, data_dir: str) -> World:
         """Returns what scenes are made of."""
-        names = [field.name for field in dataclasses.fields(World) if field.name != "folder"]
-        folder = str(pathlib.Path(data_dir).resolve()) if self.glyphs == "mnist" and data_dir else ""
-        return World(**{name: getattr(self, name) for name in names}, folder=folder)
+        return World(
+            canvas=self.canvas,
+            kinds=self.kinds,
+            num_colors=self.num_colors,
+            sizes=self.sizes,
+            num_objects=self.num_objects,
+            clutter=self.clutter,
+            noise=self.noise,
+            order=self.order,
+            glyphs=self.glyphs,
+            folder=str(pathlib.Path(data_dir).resolve()) if self.glyphs == "mnist" and data_dir else "",
+        )
 
     def renewed(self, kept: Any, *, data_dir: str) -> Any:
         """Returns what a run has saved with the images of these options; see TaskOptions.renewed."""

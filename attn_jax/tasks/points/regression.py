@@ -1,7 +1,6 @@
 """Regression and classification of points, from a CSV file with named columns or generated."""
 
 import dataclasses
-import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -12,74 +11,12 @@ from jaxtyping import Float
 from attn_jax.data.tables import Table, digits_of, number, place_of, read_table
 from attn_jax.errors import UserError, lookup
 from attn_jax.parts import option
-from attn_jax.tasks.options import TaskOptions
+from attn_jax.tasks.options import TaskOptions, first_names
 from attn_jax.tasks.points.curves import NUM_CLASSES, curve, grid, spirals
 from attn_jax.tasks.points.points import Columns, Points, PointsTask, make_task
 
 NUM_POINTS = 40  # of the curve, by default
 TEST_POINTS = 1000  # of the spirals
-
-
-def regression(
-    *,
-    data_dir: str | pathlib.Path,
-    train: Sequence[str],
-    test: Sequence[str],
-    valid_size: int,
-    num_examples: int,
-    inputs: Sequence[str],
-    target: str,
-    classification: bool,
-    noise: float,
-    seeds: Sequence[int] = (0,),
-) -> PointsTask:
-    """Predicts a column of numbers or classes from other columns.
-
-    Args:
-        data_dir: folder of the files.
-        train: names of CSV files, of which the first is used; "": points are generated. See `read_points`.
-        test: the same; "": valid_size points of the training file are held out.
-        valid_size: points to hold out.
-        num_examples: training points; 0 means all of a file, or NUM_POINTS.
-        inputs: columns to predict from; (): all but the target.
-        target: column to predict; "": the last one.
-        classification: whether the target is a class.
-        noise: of generated points: standard deviation of the target, or of the position of a point of a spiral.
-        seeds: each has its own sample of points, or its own points held out of a file.
-
-    Raises:
-        UserError: something is wrong with a file, a column or a size.
-    """
-    names = {split: next(iter(files), "") for split, files in (("train", train), ("test", test))}
-    if not (math.isfinite(noise) and noise >= 0):
-        raise UserError(f"task.noise {noise}: expected a finite number >= 0")
-    if names["train"]:
-        path = pathlib.Path(data_dir) / names["train"]
-        known, columns = read_points(path, inputs, target, classification)
-        if names["test"]:
-            path = pathlib.Path(data_dir) / names["test"]
-            held_out, _ = read_points(path, inputs, target, classification, columns)
-            if len(held_out) < 1:
-                raise UserError(f"{path}: there is no row of data")
-            tested = held_out.inputs[0], held_out.targets[0]
-            samples = [(*_subset(known, num_examples, 0, seed), *tested) for seed in seeds]
-        else:
-            samples = [_subset(known, num_examples, valid_size, seed) for seed in seeds]
-    elif classification:
-        columns = Columns(("x1", "x2"), "arm", tuple("abc"[:NUM_CLASSES]))
-        samples = [
-            spirals(num_examples or NUM_POINTS, noise, np.random.default_rng((seed, 0)))
-            + spirals(TEST_POINTS, noise, np.random.default_rng((seed, 1)))
-            for seed in seeds
-        ]
-    else:
-        columns = Columns(("x",), "y")
-        samples = [curve(num_examples or NUM_POINTS, noise, np.random.default_rng(seed)) + grid() for seed in seeds]
-    stacked = [np.stack(arrays) for arrays in zip(*samples, strict=True)]
-    training, held_out = Points(*stacked[:2]), Points(*stacked[2:])
-    check_training(training, columns, names["train"] or "the points")
-    stats = {"training points": len(training), "test points": len(held_out)}
-    return make_task(training, held_out, columns, stats, _examples(held_out, columns.separator))
 
 
 def read_points(
@@ -198,7 +135,10 @@ def _examples(points: Points, separator: str) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RegressionOptions(TaskOptions):
-    """Options of the task of predicting a column of numbers or classes."""
+    """Options of the task of predicting a column of numbers or classes.
+
+    Each seed has its own sample of points, or its own points held out of a file.
+    """
 
     data_kinds: ClassVar[tuple[str, ...]] = ("points",)
     of_pairs: ClassVar[bool] = False
@@ -215,17 +155,40 @@ class RegressionOptions(TaskOptions):
     noise: float = option(1.0, "generated points: standard deviation of the noise")
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PointsTask:
+        """Makes the task, or returns that of an earlier run.
+
+        Raises:
+            UserError: something is wrong with a file, a column or a size.
+        """
         if isinstance(kept, PointsTask):
             return kept
-        return regression(
-            data_dir=data_dir,
-            train=self.train,
-            test=self.test,
-            valid_size=self.valid_size,
-            num_examples=self.num_examples,
-            inputs=self.inputs,
-            target=self.target,
-            classification=self.classification,
-            noise=self.noise,
-            seeds=seeds,
-        )
+        if not 0 <= self.noise < np.inf:
+            raise UserError(f"task.noise {self.noise}: expected a finite number >= 0")
+        names, folder = first_names(train=self.train, test=self.test), pathlib.Path(data_dir)
+        chosen, count = (self.inputs, self.target, self.classification), self.num_examples
+        if "train" in names:
+            known, columns = read_points(folder / names["train"], *chosen)
+            if "test" in names:
+                path = folder / names["test"]
+                held_out, _ = read_points(path, *chosen, columns)
+                if len(held_out) < 1:
+                    raise UserError(f"{path}: there is no row of data")
+                tested = held_out.inputs[0], held_out.targets[0]
+                samples = [(*_subset(known, count, 0, seed), *tested) for seed in seeds]
+            else:
+                samples = [_subset(known, count, self.valid_size, seed) for seed in seeds]
+        elif self.classification:
+            columns = Columns(("x1", "x2"), "arm", tuple("abc"[:NUM_CLASSES]))
+            samples = [
+                spirals(count or NUM_POINTS, self.noise, np.random.default_rng((seed, 0)))
+                + spirals(TEST_POINTS, self.noise, np.random.default_rng((seed, 1)))
+                for seed in seeds
+            ]
+        else:
+            columns = Columns(("x",), "y")
+            samples = [curve(count or NUM_POINTS, self.noise, np.random.default_rng(seed)) + grid() for seed in seeds]
+        stacked = [np.stack(arrays) for arrays in zip(*samples, strict=True)]
+        training, held_out = Points(*stacked[:2]), Points(*stacked[2:])
+        check_training(training, columns, names.get("train", "the points"))
+        stats = {"training points": len(training), "test points": len(held_out)}
+        return make_task(training, held_out, columns, stats, _examples(held_out, columns.separator))

@@ -16,14 +16,13 @@ import dataclasses
 import pathlib
 import re
 import sys
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from attn_jax.data.facts import Kept, Stories
 from attn_jax.data.vocabulary import StoryWords
-from attn_jax.errors import UserError, lookup
+from attn_jax.errors import UserError
 from attn_jax.parts import option
-from attn_jax.tasks.options import TextOptions
+from attn_jax.tasks.options import SEED, TextOptions, first_names
 from attn_jax.tasks.stories.format import join_pairs, keep_last, read_questions
 from attn_jax.tasks.stories.worlds import generate
 from attn_jax.tasks.task import Pairs, Task
@@ -35,115 +34,6 @@ NUM_EXAMPLES = {"1k": 1000, "10k": 10_000}  # generated questions of each task, 
 TEST_SIZE = 1000  # generated test questions of each task
 VALID_SHARE = 10  # the last 1 / VALID_SHARE of the training questions are the validation split
 ALL = sys.maxsize  # as a vocab_size: all words of training
-
-
-def babi(
-    *,
-    data_dir: str | pathlib.Path,
-    numbers: Sequence,
-    size: str,
-    max_sentences: int,
-    num_examples: int,
-    train: Sequence[str] = (),
-    valid: Sequence[str] = (),
-    test: Sequence[str] = (),
-    kept: Kept | None = None,
-    seed: int = 0,
-) -> Task:
-    """Answers questions about short stories, of one or several of the twenty tasks together, or of a file.
-
-    The validation split is the last tenth of the training questions of each task; some of these questions belong to a
-    story that starts in training. Source and target share one vocabulary, StoryWords of all training text, so the
-    output layer can use the word embeddings. Answers that are not in it are unk; the stats count them.
-
-    If `train` names one file, it replaces the twenty tasks; with a `valid` file nothing is held out of it, and without
-    a `test` file there is no test split.
-
-    Test files contain some training questions (the stats count them). Generated test questions are all different, and
-    different from training; so they lack the most frequent questions of tasks 4 and 20, which have few.
-
-    Args:
-        data_dir: folder of the folders en and en-10k; "" generates stories.
-        numbers: of the tasks, 1 to 20; () means all.
-        size: "1k" or "10k": training questions of each task, validation included.
-        max_sentences: number of last statements of each story to keep; 0 keeps all.
-        num_examples: number of first training questions of each task (or of the file) to use, validation included; 0
-            means all.
-        train, valid, test: file names in data_dir, (name, "") each; no name of `train` stands for the twenty tasks.
-        kept: vocabularies and facts of an earlier run; None makes them.
-        seed: of the generated stories.
-
-    Raises:
-        UserError: something is wrong with a file (see attn_jax.tasks.stories.format), a number or a size.
-    """
-    names = {split: next(iter(names), "") for split, names in (("train", train), ("valid", valid), ("test", test))}
-    if two := [split for split, given in (("train", train), ("valid", valid), ("test", test)) if any(given[1:])]:
-        raise UserError(f"task.{two[0]} has a second name; expected one file of stories, ('NAME', '')")
-    if names["train"]:
-        read = {split: read_questions(pathlib.Path(data_dir) / name) for split, name in names.items() if name}
-        least = 1 if "valid" in read else VALID_SHARE
-        return _make(
-            [_first(read.pop("train"), names["train"], num_examples, least)],
-            {split: [pairs] for split, pairs in read.items()},
-            max_sentences,
-            kept,
-        )
-    if alone := names["valid"] or names["test"]:
-        raise UserError(f"the file {alone} is for task.train=('NAME', ''), a file of stories; got {tuple(train)}")
-    chosen = tuple(numbers) or NUMBERS
-    if any(isinstance(n, bool) or n not in NUMBERS for n in chosen) or len(set(chosen)) < len(chosen):
-        raise UserError(f"task.numbers {chosen}: expected different numbers from 1 to 20, such as (1,), or () for all")
-    if str(data_dir):
-        folder = pathlib.Path(data_dir) / lookup(FOLDERS, size, "task.size of babi")
-        trained = [_first(read_questions(find(folder, n, "train")), f"task {n}", num_examples) for n in chosen]
-        tested = [read_questions(find(folder, n, "test")) for n in chosen]
-    else:
-        of_size = lookup(NUM_EXAMPLES, size, "task.size of babi")
-        made = num_examples or of_size
-        if made < VALID_SHARE:
-            raise UserError(f"task.num_examples {num_examples}: expected at least {VALID_SHARE}, or 0 ({of_size})")
-        trained = [generate(n, made, f"{seed} train") for n in chosen]
-        tested = [
-            generate(n, TEST_SIZE, f"{seed} test", exclude=set(pairs.source))
-            for n, pairs in zip(chosen, trained, strict=True)
-        ]
-    return _make(trained, {"test": tested}, max_sentences, kept)
-
-
-def _make(
-    trained: Sequence[Pairs],
-    given: dict[str, Sequence[Pairs]],
-    max_sentences: int,
-    kept: Kept | None,
-) -> Task:
-    """Makes the task; holds out the last training questions unless there is a validation split."""
-    parts_of_split = {"train": [], "valid": [], **given}
-    for pairs in trained:
-        held_out = 0 if "valid" in given else len(pairs) // VALID_SHARE
-        parts_of_split["train"].append(pairs.select(range(len(pairs) - held_out)))
-        if held_out:
-            parts_of_split["valid"].append(pairs.select(range(len(pairs) - held_out, len(pairs))))
-    splits, stats, cut, lost = {}, {}, 0, 0
-    for name, parts in parts_of_split.items():
-        pairs = join_pairs(parts)
-        splits[name], more_cut, more_lost = keep_last(pairs, max_sentences)
-        stats[name] = len(splits[name])
-        if name == "train" and (count := sum(not numbers for numbers in pairs.evidence)):
-            stats["training questions without supporting facts"] = count
-        cut, lost = cut + more_cut, lost + more_lost
-    if kept is None:
-        texts = [*splits["train"].source, *splits["train"].target]
-        words = StoryWords.train(texts, vocab_size=ALL)
-        kept = Kept(words, words, Stories.of(map(words.tokenize, texts)))
-    known = set(splits["train"].source)
-    for name in [name for name in splits if name != "train"]:
-        if count := sum(text in known for text in splits[name].source):
-            stats[f"{name} questions that training has too"] = count
-        if count := sum(UNK in kept.target.encode(text) for text in splits[name].target):
-            stats[f"{name} answers that training never has"] = count
-    if cut:
-        stats |= {"statements cut": cut, "supporting statements cut": lost}
-    return Task("babi", splits, *kept, stats=stats)
 
 
 def find(folder: pathlib.Path, number: int, split: str) -> pathlib.Path:
@@ -178,7 +68,20 @@ def _first(pairs: Pairs, name: str, count: int, least: int = VALID_SHARE) -> Pai
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BabiOptions(TextOptions):
-    """Options of the task of answering questions about stories."""
+    """Options of the task of answering questions about stories.
+
+    The questions are those of one or several of the twenty tasks together, or of a file. The validation split is the
+    last tenth of the training questions of each task; some of these questions belong to a story that starts in
+    training. Source and target share one vocabulary, StoryWords of all training text, so the output layer can use the
+    word embeddings. Answers that are not in it are unk; the stats count them.
+
+    If `train` names one file, it replaces the twenty tasks; with a `valid` file nothing is held out of it, and without
+    a `test` file there is no test split. `num_examples` are the first training questions of each task or of the file,
+    validation included.
+
+    Test files contain some training questions (the stats count them). Generated test questions are all different, and
+    different from training; so they lack the most frequent questions of tasks 4 and 20, which have few.
+    """
 
     data_kinds: ClassVar[tuple[str, ...]] = ("text", "stories")
     name: ClassVar[str] = "babi"
@@ -195,17 +98,70 @@ class BabiOptions(TextOptions):
     test: tuple = option(("", ""), "(name, ''): test file", each=str, path=True)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return babi(
-            data_dir=data_dir,
-            numbers=self.numbers,
-            size=self.size,
-            max_sentences=self.max_sentences,
-            num_examples=self.num_examples,
-            train=self.train,
-            valid=self.valid,
-            test=self.test,
-            kept=kept,
-        )
+        """Makes the task.
+
+        Raises:
+            UserError: something is wrong with a file (see attn_jax.tasks.stories.format), a number or a size.
+        """
+        given = self._questions(data_dir)
+        trained = given.pop("train")
+        parts_of_split = {"train": [], "valid": [], **given}
+        for pairs in trained:
+            held_out = 0 if "valid" in given else len(pairs) // VALID_SHARE
+            parts_of_split["train"].append(pairs.select(range(len(pairs) - held_out)))
+            if held_out:
+                parts_of_split["valid"].append(pairs.select(range(len(pairs) - held_out, len(pairs))))
+        splits, stats, cut, lost = {}, {}, 0, 0
+        for name, parts in parts_of_split.items():
+            pairs = join_pairs(parts)
+            splits[name], more_cut, more_lost = keep_last(pairs, self.max_sentences)
+            stats[name] = len(splits[name])
+            if name == "train" and (count := sum(not numbers for numbers in pairs.evidence)):
+                stats["training questions without supporting facts"] = count
+            cut, lost = cut + more_cut, lost + more_lost
+        if kept is None:
+            texts = [*splits["train"].source, *splits["train"].target]
+            words = StoryWords.train(texts, vocab_size=ALL)
+            kept = Kept(words, words, Stories.of(map(words.tokenize, texts)))
+        known = set(splits["train"].source)
+        for name in [name for name in splits if name != "train"]:
+            if count := sum(text in known for text in splits[name].source):
+                stats[f"{name} questions that training has too"] = count
+            if count := sum(UNK in kept.target.encode(text) for text in splits[name].target):
+                stats[f"{name} answers that training never has"] = count
+        if cut:
+            stats |= {"statements cut": cut, "supporting statements cut": lost}
+        return Task("babi", splits, *kept, stats=stats)
+
+    def _questions(self, data_dir: str) -> dict[str, list[Pairs]]:
+        """Reads or generates the questions of each split, a list of those of each task."""
+        folder, count = pathlib.Path(data_dir), self.num_examples
+        files = {"train": self.train, "valid": self.valid, "test": self.test}
+        if two := [split for split, names in files.items() if any(names[1:])]:
+            raise UserError(f"task.{two[0]} has a second name; expected one file of stories, ('NAME', '')")
+        names = first_names(**files)
+        if "train" in names:
+            read = {split: [read_questions(folder / name)] for split, name in names.items()}
+            least = 1 if "valid" in read else VALID_SHARE
+            return read | {"train": [_first(*read["train"], names["train"], count, least)]}
+        if names:
+            alone = next(iter(names.values()))
+            raise UserError(f"the file {alone} is for task.train=('NAME', ''), a file of stories; got {self.train}")
+        chosen = self.numbers or NUMBERS
+        if any(isinstance(n, bool) or n not in NUMBERS for n in chosen) or len(set(chosen)) < len(chosen):
+            expected = "expected different numbers from 1 to 20, such as (1,), or () for all"
+            raise UserError(f"task.numbers {chosen}: {expected}")
+        if data_dir:
+            folder /= FOLDERS[self.size]
+            trained = [_first(read_questions(find(folder, n, "train")), f"task {n}", count) for n in chosen]
+            return {"train": trained, "test": [read_questions(find(folder, n, "test")) for n in chosen]}
+        of_size = NUM_EXAMPLES[self.size]
+        if (made := count or of_size) < VALID_SHARE:
+            raise UserError(f"task.num_examples {count}: expected at least {VALID_SHARE}, or 0 ({of_size})")
+        trained = [generate(n, made, f"{SEED} train") for n in chosen]
+        seen = [set(pairs.source) for pairs in trained]
+        tested = [generate(n, TEST_SIZE, f"{SEED} test", exclude=of) for n, of in zip(chosen, seen, strict=True)]
+        return {"train": trained, "test": tested}
 
     @property
     def cut_by(self) -> dict[str, tuple[str, ...]]:

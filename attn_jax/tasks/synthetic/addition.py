@@ -17,17 +17,16 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from jaxtyping import Int
 
-from attn_jax.data.facts import Vocabularies
+from attn_jax.data.splits import seen_in_training
 from attn_jax.data.vocabulary import Characters
 from attn_jax.errors import UserError
 from attn_jax.parts import option
 from attn_jax.tasks.options import TextOptions
-from attn_jax.tasks.synthetic.sequences import SPLITS, is_shared, owner
+from attn_jax.tasks.synthetic.generated import NUM_EXAMPLES, Symbols, make_splits, may_have, sample_sequences
 from attn_jax.tasks.task import Pairs, Task
 
-NUM_EXAMPLES = 20_000  # training sums by default
-TEST_SIZE = 1000
 PLUS = "+"
 
 
@@ -39,64 +38,9 @@ def write_sum(digits: Sequence[int], reverse: bool = False) -> tuple[str, str]:
     return f"{left}{PLUS}{right}", total[::-1] if reverse else total
 
 
-def addition(
-    *,
-    digits: Sequence,
-    test_digits: Sequence,
-    reverse: bool,
-    num_examples: int,
-    valid_size: int,
-    vocabularies: Vocabularies | None = None,
-    seed: int = 0,
-) -> Task:
-    """Adds two numbers. Each split has its own random numbers, and its numbers of digits take turns.
-
-    Args:
-        digits: the smallest and the largest number of digits in training and validation.
-        test_digits: numbers of digits in the test; (): as in training.
-        reverse: whether the target begins with the last digit.
-        num_examples: training sums; 0 means NUM_EXAMPLES.
-        valid_size: validation sums.
-        vocabularies: those of an earlier run.
-        seed: of all sums.
-
-    Raises:
-        UserError: a number of digits is out of range.
-    """
-    if len(digits) != 2 or not all(map(_is_size, digits)) or digits[0] > digits[1]:
-        raise UserError(f"task.digits {tuple(digits)}: expected the smallest and the largest number, such as (1, 5)")
-    if not all(map(_is_size, test_digits)):
-        raise UserError(f"task.test_digits {tuple(test_digits)}: expected numbers of at least 1, such as (8, 16)")
-    trained = range(digits[0], digits[1] + 1)
-    splits = {}
-    for name, some, count in (
-        ("train", trained, num_examples or NUM_EXAMPLES),
-        ("valid", trained, valid_size),
-        ("test", test_digits or trained, TEST_SIZE),
-    ):
-        rng = np.random.default_rng((seed, SPLITS.index(name)))
-        splits[name] = Pairs(*map(list, zip(*_sums(name, some, trained, reverse, count, rng), strict=True)))
-    vocabularies = vocabularies or (Characters([*"0123456789", PLUS]),) * 2
-    stats = {name: len(split) for name, split in splits.items()}
-    known = set(splits["train"].source)
-    for name in SPLITS[1:]:
-        if count := sum(text in known for text in splits[name].source):
-            stats[f"{name} sums that training has too"] = count
-    return Task("addition", splits, *vocabularies, stats=stats)
-
-
-def _sums(name: str, sizes: Sequence[int], trained: range, reverse: bool, count: int, rng: np.random.Generator):
-    """Yields `count` sums of a split."""
-    for i in range(count):
-        size = sizes[i % len(sizes)]
-        while True:
-            digits = rng.integers(10, size=2 * size)
-            source, target = write_sum(digits.tolist(), reverse)
-            # As it is written: with leading zeros a sum of longer numbers may be one of shorter numbers.
-            symbols = np.frombuffer(source.encode(), np.int8)
-            if size not in trained or is_shared(10 ** (2 * size)) or owner(symbols) == name:
-                break
-        yield source, target
+def as_written(digits: Symbols) -> Int[np.ndarray, " m"]:
+    """Returns a sum as it is written: with leading zeros one of longer numbers may be one of shorter numbers."""
+    return np.frombuffer(write_sum(digits.tolist())[0].encode(), np.int8)
 
 
 def _is_size(n: object) -> bool:
@@ -115,11 +59,20 @@ class AdditionOptions(TextOptions):
     valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return addition(
-            digits=self.digits,
-            test_digits=self.test_digits,
-            reverse=self.reverse,
-            num_examples=self.num_examples,
-            valid_size=self.valid_size,
-            vocabularies=kept,
-        )
+        """Makes the task; raises a UserError if a number of digits is out of range."""
+        digits, tested = self.digits, self.test_digits
+        if len(digits) != 2 or not all(map(_is_size, digits)) or digits[0] > digits[1]:
+            raise UserError(f"task.digits {digits}: expected the smallest and the largest number, such as (1, 5)")
+        if not all(map(_is_size, tested)):
+            raise UserError(f"task.test_digits {tested}: expected numbers of at least 1, such as (8, 16)")
+        trained = range(2 * digits[0], 2 * digits[1] + 1, 2)  # digits of both numbers
+
+        def sample(name: str, count: int, rng: np.random.Generator) -> Pairs:
+            lengths = [2 * size for size in tested] if name == "test" and tested else trained
+            found = sample_sequences(10, lengths, count, rng, may_have(name, 10, trained, as_written))
+            return Pairs(*map(list, zip(*(write_sum(row.tolist(), self.reverse) for row in found), strict=True)))
+
+        splits = make_splits(sample, self.num_examples or NUM_EXAMPLES, self.valid_size)
+        stats = {name: len(split) for name, split in splits.items()}
+        stats |= seen_in_training(splits, lambda pairs: pairs.source, "sums")
+        return Task("addition", splits, *(kept or (Characters([*"0123456789", PLUS]),) * 2), stats=stats)

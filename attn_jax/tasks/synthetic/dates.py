@@ -15,11 +15,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from attn_jax.data.alignments import KANJI_DIGITS, Links, align_date
-from attn_jax.data.facts import Vocabularies
 from attn_jax.data.vocabulary import Characters
-from attn_jax.errors import UserError
 from attn_jax.parts import option
-from attn_jax.tasks.options import TextOptions
+from attn_jax.tasks.options import SEED, TextOptions
 from attn_jax.tasks.task import Pairs, Task
 
 FIRST, LAST = datetime.date(1900, 1, 1), datetime.date(2050, 12, 31)
@@ -129,47 +127,6 @@ JAPANESE_ERA = (
 STYLES = (*ENGLISH, *TWO_DIGITS, *JAPANESE, *JAPANESE_ERA)
 
 
-def dates(
-    *,
-    num_examples: int,
-    valid_size: int,
-    vocabularies: Vocabularies | None = None,
-    seed: int = 0,
-) -> Task:
-    """Translates dates to YYYY-MM-DD, character by character.
-
-    Styles are equally frequent. Within a style of Japanese eras, so are the eras and the first years (元年); otherwise
-    days are uniform. The held-out days depend on `seed` alone; the texts of validation and test also depend on the
-    numbers of examples before them, so runs of different `num_examples` have different test sets.
-
-    Args:
-        num_examples: training pairs; 0 means NUM_EXAMPLES.
-        valid_size: validation pairs; the test split has TEST_SIZE.
-        vocabularies: (source, target) of an earlier run; None makes them.
-        seed: of the held-out days and of all samples.
-
-    Raises:
-        UserError: a negative number of examples, or no validation pair.
-    """
-    if num_examples < 0 or valid_size < 1:
-        raise UserError(f"task.num_examples {num_examples} and task.valid_size {valid_size}: expected >= 0 and >= 1")
-    rng = np.random.default_rng(seed)
-    num_days = (LAST - FIRST).days + 1
-    days = rng.permutation(num_days)
-    held_out = int(num_days * HELD_OUT_SHARE)
-    splits = {
-        "train": _sample_pairs(rng, days[2 * held_out :], num_examples or NUM_EXAMPLES),
-        "valid": _sample_pairs(rng, days[:held_out], valid_size),
-        "test": _sample_pairs(rng, days[held_out : 2 * held_out], TEST_SIZE),
-    }
-    if vocabularies is None:
-        vocabularies = tuple(
-            Characters.train(lines, vocab_size=1000) for lines in (splits["train"].source, splits["train"].target)
-        )
-    stats = {name: len(split) for name, split in splits.items()}
-    return Task("dates", splits, *vocabularies, stats=stats, examples=EXAMPLES)
-
-
 def _sample_pairs(rng: np.random.Generator, days: np.ndarray, num_pairs: int) -> Pairs:
     """Samples `num_pairs` styles, each with a random day that it can write, of `days` (counted from FIRST)."""
     days = np.sort(days)
@@ -194,14 +151,31 @@ def _sample_pairs(rng: np.random.Generator, days: np.ndarray, num_pairs: int) ->
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DatesOptions(TextOptions):
-    """Options of the task of writing dates as YYYY-MM-DD."""
+    """Options of the task of writing dates as YYYY-MM-DD.
+
+    Styles are equally frequent. Within a style of Japanese eras, so are the eras and the first years (元年); otherwise
+    days are uniform. The held-out days are always the same; the texts of validation and test also depend on the
+    numbers of examples before them, so runs of different `num_examples` have different test sets.
+    """
 
     name: ClassVar[str] = "dates"
 
     valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return dates(num_examples=self.num_examples, valid_size=self.valid_size, vocabularies=kept)
+        rng = np.random.default_rng(SEED)
+        num_days = (LAST - FIRST).days + 1
+        days = rng.permutation(num_days)
+        held_out = int(num_days * HELD_OUT_SHARE)
+        splits = {
+            "train": _sample_pairs(rng, days[2 * held_out :], self.num_examples or NUM_EXAMPLES),
+            "valid": _sample_pairs(rng, days[:held_out], self.valid_size),
+            "test": _sample_pairs(rng, days[held_out : 2 * held_out], TEST_SIZE),
+        }
+        sides = (splits["train"].source, splits["train"].target)
+        vocabularies = kept or [Characters.train(lines, vocab_size=1000) for lines in sides]
+        stats = {name: len(split) for name, split in splits.items()}
+        return Task("dates", splits, *vocabularies, stats=stats, examples=EXAMPLES)
 
     def align(self, source: Sequence[str], target: Sequence[str]) -> tuple[Links, Links] | None:
         """Returns which characters of the source a character of the ISO date is made from."""

@@ -17,16 +17,13 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Int
 
-from attn_jax.data.facts import Vocabularies
 from attn_jax.data.vocabulary import Vocabulary, Words
-from attn_jax.errors import UserError
 from attn_jax.parts import option
 from attn_jax.tasks.options import TextOptions
+from attn_jax.tasks.synthetic.generated import NUM_EXAMPLES, make_splits
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text.plain_text import beginnings
 
-NUM_EXAMPLES = 20_000  # training texts by default
-TEST_SIZE = 1000
 WRITE, IGNORE, READ = "w", "i", "r"
 WORDS = ("0", "1", WRITE, IGNORE, READ)
 
@@ -49,46 +46,6 @@ def sample(
     place = np.where(instructions == 0, np.arange(num_instructions), 0)
     written = np.take_along_axis(bits, np.maximum.accumulate(place, axis=1), axis=1)  # the bit last written
     return instructions, np.where(instructions == 2, written, bits)
-
-
-def flip_flop(
-    *,
-    num_instructions: int,
-    ignored: float,
-    test_ignored: float,
-    num_examples: int,
-    valid_size: int,
-    vocabularies: Vocabularies | None = None,
-    seed: int = 0,
-) -> Task:
-    """Predicts texts of the flip-flop language; the source is empty. Each split has its own random numbers.
-
-    Args:
-        num_instructions: instructions of a text, each with a bit.
-        ignored: share of i in training and validation.
-        test_ignored: share of i in the test.
-        num_examples: training texts; 0 means NUM_EXAMPLES.
-        valid_size: validation texts.
-        vocabularies: those of an earlier run.
-        seed: of all texts.
-
-    Raises:
-        UserError: fewer than two instructions.
-    """
-    if num_instructions < 2:
-        raise UserError(f"task.num_instructions is {num_instructions}; expected at least 2, a write and a read")
-    sizes = {"train": num_examples or NUM_EXAMPLES, "valid": valid_size, "test": TEST_SIZE}
-    splits = {}
-    for number, (name, size) in enumerate(sizes.items()):
-        share = test_ignored if name == "test" else ignored
-        texts = sample(size, num_instructions, share, np.random.default_rng((seed, number)))
-        splits[name] = Pairs([""] * size, [_text(*text) for text in zip(*texts, strict=True)])
-    vocabularies = vocabularies or (Words(WORDS),) * 2
-    stats = {name: len(split) for name, split in splits.items()}
-    lowest = math.exp(entropy(num_instructions, test_ignored) / (2 * num_instructions + 1))
-    stats |= {"lowest possible perplexity": round(lowest, 4)}
-    examples = beginnings(splits["valid"].target, vocabularies[1])
-    return Task("flip_flop", splits, *vocabularies, stats=stats, examples=examples)
 
 
 def is_read(tokens: Int[np.ndarray, "b t"], vocabulary: Vocabulary) -> Bool[np.ndarray, "b t"]:
@@ -115,11 +72,15 @@ class FlipFlopOptions(TextOptions):
     valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return flip_flop(
-            num_instructions=self.num_instructions,
-            ignored=self.ignored,
-            test_ignored=self.test_ignored,
-            num_examples=self.num_examples,
-            valid_size=self.valid_size,
-            vocabularies=kept,
-        )
+        def sample_split(name: str, count: int, rng: np.random.Generator) -> Pairs:
+            ignored = self.test_ignored if name == "test" else self.ignored
+            texts = zip(*sample(count, self.num_instructions, ignored, rng), strict=True)
+            return Pairs([""] * count, [_text(*text) for text in texts])
+
+        splits = make_splits(sample_split, self.num_examples or NUM_EXAMPLES, self.valid_size)
+        vocabularies = kept or (Words(WORDS),) * 2
+        lowest = math.exp(entropy(self.num_instructions, self.test_ignored) / (2 * self.num_instructions + 1))
+        stats = {name: len(split) for name, split in splits.items()}
+        stats |= {"lowest possible perplexity": round(lowest, 4)}
+        examples = beginnings(splits["valid"].target, vocabularies[1])
+        return Task("flip_flop", splits, *vocabularies, stats=stats, examples=examples)

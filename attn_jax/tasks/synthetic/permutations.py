@@ -16,16 +16,13 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from attn_jax.data.facts import Vocabularies
+from attn_jax.data.splits import seen_in_training
 from attn_jax.data.vocabulary import Words
-from attn_jax.errors import UserError, lookup
 from attn_jax.parts import option
 from attn_jax.tasks.options import TextOptions
-from attn_jax.tasks.synthetic.sequences import SPLITS, is_length, is_shared, owner
+from attn_jax.tasks.synthetic.generated import NUM_EXAMPLES, make_splits, may_have, read_lengths, sample_sequences
 from attn_jax.tasks.task import Pairs, Task
 
-NUM_EXAMPLES = 20_000  # training sequences by default
-TEST_SIZE = 1000
 Permutation = tuple[int, ...]  # images of 0 ... n - 1
 
 
@@ -60,70 +57,13 @@ def write(permutation: np.ndarray | Sequence[int]) -> str:
     return "".join(str(image + 1) for image in permutation)
 
 
-def permutations(
-    *,
-    num_things: int,
-    moves: str,
-    lengths: Sequence,
-    test_lengths: Sequence,
-    num_examples: int,
-    valid_size: int,
-    vocabularies: Vocabularies | None = None,
-    seed: int = 0,
-) -> Task:
-    """Multiplies sequences of permutations. The target is one word, so a classifier may learn it as well.
-
-    Each split has its own random numbers, and its lengths take turns. The hash of a source decides its split, as in
-    attn_jax.tasks.synthetic.sequences. Both sides share one vocabulary of all permutations.
-
-    Args:
-        num_things: of a permutation.
-        moves: name in MOVES: the permutations of a source.
-        lengths: the shortest and the longest source in training and validation.
-        test_lengths: lengths in the test; (): as in training.
-        num_examples: training sequences; 0 means NUM_EXAMPLES.
-        valid_size: validation sequences.
-        vocabularies: those of an earlier run.
-        seed: of all sequences.
-
-    Raises:
-        UserError: unknown moves, or a length out of range.
-    """
-    chosen = np.array(lookup(MOVES, moves, "task.moves")(num_things))
-    if len(lengths) != 2 or not all(map(is_length, lengths)) or lengths[0] > lengths[1]:
-        raise UserError(f"task.lengths {tuple(lengths)}: expected the shortest and the longest length, such as (1, 16)")
-    if not all(map(is_length, test_lengths)):
-        raise UserError(f"task.test_lengths {tuple(test_lengths)}: expected lengths of at least 1, such as (32, 64)")
-    trained = range(lengths[0], lengths[1] + 1)
-    splits = {}
-    for name, some, count in (
-        ("train", trained, num_examples or NUM_EXAMPLES),
-        ("valid", trained, valid_size),
-        ("test", test_lengths or trained, TEST_SIZE),
-    ):
-        rng = np.random.default_rng((seed, SPLITS.index(name)))
-        source, target = [], []
-        for i in range(count):
-            size = some[i % len(some)]
-            index = rng.integers(len(chosen), size=size)
-            while size in trained and not is_shared(len(chosen) ** size) and owner(index) != name:
-                index = rng.integers(len(chosen), size=size)
-            source.append(" ".join(write(move) for move in chosen[index]))
-            target.append(write(follow(chosen[index])))
-        splits[name] = Pairs(source, target)
-    if vocabularies is None:
-        vocabularies = (Words([write(permutation) for permutation in all_permutations(num_things)]),) * 2
-    stats = {name: len(split) for name, split in splits.items()}
-    known = set(splits["train"].source)
-    for name in SPLITS[1:]:
-        if count := sum(text in known for text in splits[name].source):
-            stats[f"{name} sequences that training has too"] = count
-    return Task("permutations", splits, *vocabularies, stats=stats)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PermutationsOptions(TextOptions):
-    """Options of the task of following permutations."""
+    """Options of the task of following permutations.
+
+    The target is one word, so a classifier may learn it as well. The hash of a source decides its split, see
+    attn_jax.tasks.synthetic.generated. Both sides share one vocabulary of all permutations.
+    """
 
     name: ClassVar[str] = "permutations"
 
@@ -136,12 +76,17 @@ class PermutationsOptions(TextOptions):
     valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return permutations(
-            num_things=self.num_things,
-            moves=self.moves,
-            lengths=self.lengths,
-            test_lengths=self.test_lengths,
-            num_examples=self.num_examples,
-            valid_size=self.valid_size,
-            vocabularies=kept,
-        )
+        """Makes the task; raises a UserError if a length is out of range."""
+        chosen = np.array(MOVES[self.moves](self.num_things))
+        lengths = read_lengths(self.lengths, self.test_lengths)
+
+        def sample(name: str, count: int, rng: np.random.Generator) -> Pairs:
+            accept = may_have(name, len(chosen), lengths["train"])
+            rows = [chosen[index] for index in sample_sequences(len(chosen), lengths[name], count, rng, accept)]
+            return Pairs([" ".join(map(write, moves)) for moves in rows], [write(follow(moves)) for moves in rows])
+
+        splits = make_splits(sample, self.num_examples or NUM_EXAMPLES, self.valid_size)
+        stats = {name: len(split) for name, split in splits.items()}
+        stats |= seen_in_training(splits, lambda pairs: pairs.source, "sequences")
+        vocabularies = kept or (Words(list(map(write, all_permutations(self.num_things)))),) * 2
+        return Task("permutations", splits, *vocabularies, stats=stats)

@@ -18,15 +18,14 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from attn_jax.data.facts import Vocabularies
 from attn_jax.data.vocabulary import Vocabulary, Words
 from attn_jax.errors import UserError
 from attn_jax.parts import option
 from attn_jax.tasks.options import TextOptions
+from attn_jax.tasks.synthetic.generated import make_splits
 from attn_jax.tasks.task import Pairs, Task
 
 NUM_EXAMPLES = 10_000  # training texts by default
-TEST_SIZE = 1000
 KEY, VALUE, FILLER = "k", "v", "."  # first letter of the words
 MOST_WORDS = 10_000  # keys, or values: all of them are sorted for each text
 AT_ONCE = 1 << 20  # random numbers in memory
@@ -37,80 +36,6 @@ def entropy(num_pairs: int, length: int, num_fillers: int) -> float:
     fillers = length - 2 * num_pairs
     orders = math.comb(num_pairs + fillers, num_pairs) * math.factorial(num_pairs)
     return math.log(orders) + fillers * math.log(num_fillers)
-
-
-def sample(
-    count: int,
-    rng: np.random.Generator,
-    *,
-    num_pairs: int,
-    num_keys: int,
-    num_values: int,
-    num_fillers: int,
-    length: int,
-) -> Pairs:
-    """Samples texts; a smaller count gives other texts. The keys of a text are different, and so are its values."""
-    keys, values = (choose(count, size, num_pairs, rng) for size in (num_keys, num_values))
-    places = length - num_pairs  # a pair is at one place, as a filler is
-    order = choose(count, places, num_pairs, rng)  # place of each pair
-    fillers = rng.integers(num_fillers, size=(count, places))
-    source, target = [], []
-    for row in range(count):
-        pairs = [f"{KEY}{key} {VALUE}{value}" for key, value in zip(keys[row], values[row], strict=True)]
-        text = [f"{FILLER}{filler}" for filler in fillers[row]]
-        for place, pair in zip(order[row], pairs, strict=True):
-            text[place] = pair
-        source.append(" ".join(pairs))
-        target.append(" ".join(text))
-    return Pairs(source, target)
-
-
-def recall(
-    *,
-    num_pairs: int,
-    num_keys: int,
-    num_values: int,
-    num_fillers: int,
-    length: int,
-    num_examples: int,
-    valid_size: int,
-    vocabularies: Vocabularies | None = None,
-    seed: int = 0,
-) -> Task:
-    """Recalls the value of each key. Each split has its own random numbers; both sides share one vocabulary.
-
-    Args:
-        num_pairs: pairs of a text.
-        num_keys: number of key words.
-        num_values: number of value words.
-        num_fillers: number of filler words.
-        length: words of a target.
-        num_examples: training texts; 0 means NUM_EXAMPLES.
-        valid_size: validation texts.
-        vocabularies: those of an earlier run.
-        seed: of all texts.
-
-    Raises:
-        UserError: fewer keys or values than pairs, or a target too short for them.
-    """
-    for name, size in (("num_keys", num_keys), ("num_values", num_values)):
-        if size < num_pairs:
-            raise UserError(f"task.{name} is {size}; expected at least task.num_pairs, {num_pairs}")
-    if length < 2 * num_pairs:
-        raise UserError(f"task.length is {length}; expected at least {2 * num_pairs}, for task.num_pairs {num_pairs}")
-    sizes = {"train": num_examples or NUM_EXAMPLES, "valid": valid_size, "test": TEST_SIZE}
-    words = dict(num_keys=num_keys, num_values=num_values, num_fillers=num_fillers)
-    splits = {
-        name: sample(size, np.random.default_rng((seed, number)), num_pairs=num_pairs, length=length, **words)
-        for number, (name, size) in enumerate(sizes.items())
-    }
-    if vocabularies is None:
-        kinds = ((FILLER, num_fillers), (KEY, num_keys), (VALUE, num_values))
-        vocabularies = (Words([f"{letter}{i}" for letter, size in kinds for i in range(size)]),) * 2
-    stats = {name: len(split) for name, split in splits.items()}
-    lowest = math.exp(entropy(num_pairs, length, num_fillers) / (length + 1))
-    stats |= {"lowest possible perplexity": round(lowest, 4)}
-    return Task("recall", splits, *vocabularies, stats=stats)
 
 
 def is_value(tokens: Int[np.ndarray, "..."], vocabulary: Vocabulary) -> np.ndarray:
@@ -148,13 +73,34 @@ class RecallOptions(TextOptions):
     valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return recall(
-            num_pairs=self.num_pairs,
-            num_keys=self.num_keys,
-            num_values=self.num_values,
-            num_fillers=self.num_fillers,
-            length=self.length,
-            num_examples=self.num_examples,
-            valid_size=self.valid_size,
-            vocabularies=kept,
-        )
+        """Makes the task; raises a UserError for fewer keys or values than pairs, or a target too short for them."""
+        for name, size in (("num_keys", self.num_keys), ("num_values", self.num_values)):
+            if size < self.num_pairs:
+                raise UserError(f"task.{name} is {size}; expected at least task.num_pairs, {self.num_pairs}")
+        if self.length < 2 * self.num_pairs:
+            expected = f"expected at least {2 * self.num_pairs}, for task.num_pairs {self.num_pairs}"
+            raise UserError(f"task.length is {self.length}; {expected}")
+        count = self.num_examples or NUM_EXAMPLES
+        splits = make_splits(lambda name, *given: self.sample(*given), count, self.valid_size)
+        kinds = ((FILLER, self.num_fillers), (KEY, self.num_keys), (VALUE, self.num_values))
+        vocabularies = kept or (Words([f"{letter}{i}" for letter, size in kinds for i in range(size)]),) * 2
+        lowest = math.exp(entropy(self.num_pairs, self.length, self.num_fillers) / (self.length + 1))
+        stats = {name: len(split) for name, split in splits.items()}
+        stats |= {"lowest possible perplexity": round(lowest, 4)}
+        return Task("recall", splits, *vocabularies, stats=stats)
+
+    def sample(self, count: int, rng: np.random.Generator) -> Pairs:
+        """Samples texts; a smaller count gives other texts. The keys of a text are different, and so are its values."""
+        keys, values = (choose(count, size, self.num_pairs, rng) for size in (self.num_keys, self.num_values))
+        places = self.length - self.num_pairs  # a pair is at one place, as a filler is
+        order = choose(count, places, self.num_pairs, rng)  # place of each pair
+        fillers = rng.integers(self.num_fillers, size=(count, places))
+        source, target = [], []
+        for row in range(count):
+            pairs = [f"{KEY}{key} {VALUE}{value}" for key, value in zip(keys[row], values[row], strict=True)]
+            text = [f"{FILLER}{filler}" for filler in fillers[row]]
+            for place, pair in zip(order[row], pairs, strict=True):
+                text[place] = pair
+            source.append(" ".join(pairs))
+            target.append(" ".join(text))
+        return Pairs(source, target)

@@ -17,16 +17,14 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from attn_jax.data.facts import Vocabularies
 from attn_jax.data.vocabulary import Words
 from attn_jax.errors import UserError
 from attn_jax.parts import option
-from attn_jax.tasks.options import TextOptions
+from attn_jax.tasks.options import SEED, TextOptions
+from attn_jax.tasks.synthetic.generated import NUM_EXAMPLES, make_splits
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text.plain_text import beginnings
 
-NUM_EXAMPLES = 20_000  # training texts by default
-TEST_SIZE = 1000
 CONCENTRATION = 0.1  # of the transitions: a class is followed by few others
 
 
@@ -77,52 +75,6 @@ class ZipfSource:
         return words
 
 
-def zipf(
-    *,
-    num_words: int,
-    num_classes: int,
-    exponent: float,
-    length: int,
-    num_examples: int,
-    valid_size: int,
-    vocabularies: Vocabularies | None = None,
-    seed: int = 0,
-) -> Task:
-    """Predicts the next word of a generated text; the source is empty.
-
-    Each split has its own random numbers. The vocabulary has all words, most frequent first, whether seen or not.
-
-    Args:
-        num_words: number of words.
-        num_classes: number of word classes.
-        exponent: of Zipf's law.
-        length: words of a text.
-        num_examples: training texts; 0 means NUM_EXAMPLES.
-        valid_size: validation texts.
-        vocabularies: those of an earlier run.
-        seed: of all of it.
-
-    Raises:
-        UserError: there are fewer words than classes.
-    """
-    if num_words < num_classes:
-        raise UserError(f"task.num_words is {num_words}; expected at least task.num_classes, {num_classes}")
-    source = ZipfSource(num_words=num_words, num_classes=num_classes, exponent=exponent, seed=seed)
-    sizes = {"train": num_examples or NUM_EXAMPLES, "valid": valid_size, "test": TEST_SIZE}
-    splits = {}
-    for number, (name, size) in enumerate(sizes.items()):
-        texts = source.sample(size, length, np.random.default_rng((seed, number)))
-        splits[name] = Pairs([""] * size, [" ".join(map(str, text)) for text in texts.tolist()])
-    if vocabularies is None:
-        order = np.argsort(-source.word_probs, kind="stable")
-        vocabularies = (Words([str(word) for word in order]),) * 2
-    stats = {name: len(split) for name, split in splits.items()}
-    lowest = float(np.exp(source.entropy(length) / (length + 1)))
-    stats |= {"lowest possible perplexity": round(lowest, 3)}
-    examples = beginnings(splits["valid"].target, vocabularies[1])
-    return Task("zipf", splits, *vocabularies, stats=stats, examples=examples)
-
-
 def _normalized(weights: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     return weights / np.sum(weights)
 
@@ -139,7 +91,10 @@ def _choose(probs: Float[np.ndarray, "n c"], rng: np.random.Generator) -> Int[np
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ZipfOptions(TextOptions):
-    """Options of the task of predicting a generated text of known entropy."""
+    """Options of the task of predicting a generated text of known entropy.
+
+    The vocabulary has all words, most frequent first, whether seen or not.
+    """
 
     has_sources: ClassVar[bool] = False
     name: ClassVar[str] = "zipf"
@@ -151,12 +106,21 @@ class ZipfOptions(TextOptions):
     valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return zipf(
-            num_words=self.num_words,
-            num_classes=self.num_classes,
-            exponent=self.exponent,
-            length=self.length,
-            num_examples=self.num_examples,
-            valid_size=self.valid_size,
-            vocabularies=kept,
-        )
+        """Makes the task; raises a UserError if there are fewer words than classes."""
+        words, classes = self.num_words, self.num_classes
+        if words < classes:
+            raise UserError(f"task.num_words is {words}; expected at least task.num_classes, {classes}")
+        source = ZipfSource(num_words=words, num_classes=classes, exponent=self.exponent, seed=SEED)
+
+        def sample(name: str, count: int, rng: np.random.Generator) -> Pairs:
+            texts = source.sample(count, self.length, rng)
+            return Pairs([""] * count, [" ".join(map(str, text)) for text in texts.tolist()])
+
+        splits = make_splits(sample, self.num_examples or NUM_EXAMPLES, self.valid_size)
+        order = np.argsort(-source.word_probs, kind="stable")
+        vocabularies = kept or (Words([str(word) for word in order]),) * 2
+        lowest = float(np.exp(source.entropy(self.length) / (self.length + 1)))
+        stats = {name: len(split) for name, split in splits.items()}
+        stats |= {"lowest possible perplexity": round(lowest, 3)}
+        examples = beginnings(splits["valid"].target, vocabularies[1])
+        return Task("zipf", splits, *vocabularies, stats=stats, examples=examples)

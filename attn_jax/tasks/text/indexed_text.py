@@ -13,7 +13,6 @@ import numpy as np
 
 from attn_jax.data.batching import LARGEST_SHARE, encode_pairs
 from attn_jax.data.buckets import AutomaticBuckets
-from attn_jax.data.facts import Vocabularies
 from attn_jax.data.streaming import StreamedBatches
 from attn_jax.data.text import read_parallel
 from attn_jax.data.token_index import TokenIndex, open_index
@@ -76,44 +75,6 @@ class IndexedTask(Task):
         return made
 
 
-def indexed_text(
-    *,
-    data_dir: str | pathlib.Path,
-    valid: Sequence[str],
-    test: Sequence[str],
-    vocabularies: Vocabularies | None = None,
-) -> IndexedTask:
-    """Translates source to target, from an index.
-
-    Args:
-        data_dir: the folder.
-        valid, test: (source, target) text files in it; two empty names where there is no test.
-        vocabularies: (source, target) of an earlier run, which have to be those of the index.
-
-    Raises:
-        UserError: the folder is not finished or damaged, a text file is wrong, or the vocabularies are others.
-    """
-    folder = pathlib.Path(data_dir)
-    index = open_index(folder)
-    own = [vocabulary.to_json() for vocabulary in index.vocabularies]
-    if vocabularies is not None and [vocabulary.to_json() for vocabulary in vocabularies[:2]] != own:
-        raise UserError(f"the run has other vocabularies than {folder}; put back the folder that it was trained with")
-    splits = {"train": first_pairs(index, SHOWN)}
-    for name, files in (("valid", valid), ("test", test)):
-        if len(files) != 2 or bool(files[0]) != bool(files[1]) or (name == "valid" and not files[0]):
-            raise UserError(f"task.{name} is {tuple(files)}; expected a source file and a target file")
-        if files[0]:
-            splits[name] = Pairs(*read_parallel(folder / files[0], folder / files[1]))
-    stats = {"train": len(index.pairs)} | {name: len(split) for name, split in splits.items() if name != "train"}
-    return IndexedTask(
-        "indexed_text",
-        splits,
-        *index.vocabularies,
-        stats=stats,
-        index=index,
-    )
-
-
 def first_pairs(index: TokenIndex, count: int) -> Pairs:
     """Returns the texts of the first pairs, as their tokens are decoded."""
     texts = []
@@ -146,4 +107,24 @@ class IndexedTextOptions(TextOptions):
     )
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> IndexedTask:
-        return indexed_text(data_dir=data_dir, valid=self.valid, test=self.test, vocabularies=kept)
+        """Makes the task.
+
+        Raises:
+            UserError: the folder is not finished or damaged, a text file is wrong, or the vocabularies of an earlier
+                run are others than those of the index.
+        """
+        folder = pathlib.Path(data_dir)
+        index = open_index(folder)
+        own = [vocabulary.to_json() for vocabulary in index.vocabularies]
+        if kept is not None and [vocabulary.to_json() for vocabulary in kept[:2]] != own:
+            raise UserError(
+                f"the run has other vocabularies than {folder}; put back the folder that it was trained with"
+            )
+        splits, stats = {"train": first_pairs(index, SHOWN)}, {"train": len(index.pairs)}
+        for name, files in (("valid", self.valid), ("test", self.test)):
+            if len(files) != 2 or bool(files[0]) != bool(files[1]) or (name == "valid" and not files[0]):
+                raise UserError(f"task.{name} is {files}; expected a source file and a target file")
+            if files[0]:
+                splits[name] = Pairs(*read_parallel(folder / files[0], folder / files[1]))
+                stats[name] = len(splits[name])
+        return IndexedTask("indexed_text", splits, *index.vocabularies, stats=stats, index=index)

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from attn_jax.data.alignments import Links, align_letters
-from attn_jax.data.facts import Vocabularies
 from attn_jax.data.tags import unseen_tags
 from attn_jax.data.vocabulary import Characters, Inflections, TaggedLemmas
 from attn_jax.errors import UserError
 from attn_jax.parts import option
-from attn_jax.tasks.options import TextOptions
+from attn_jax.tasks.options import SEED, TextOptions
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text.inflection_files import COLUMNS, names_of, paths_of, read_forms, read_splits
 from attn_jax.tasks.text.made_forms import copies, hallucinate
@@ -29,87 +28,18 @@ HALLUCINATED = 2019  # seed of forms with random stems, also independent of the 
 ALL = sys.maxsize  # as a vocab_size: whatever occurs in training
 
 
-def inflection(
-    *,
-    data_dir: str | pathlib.Path,
-    language: str,
-    size: str,
-    num_examples: int,
-    valid_size: int,
-    train: Sequence[str] = ("", ""),
-    valid: Sequence[str] = ("", ""),
-    test: Sequence[str] = ("", ""),
-    columns: str = COLUMNS[0],
-    tags: str = "first",
-    hallucinated: int = 0,
-    copy_words: bool = False,
-    vocabularies: Vocabularies | None = None,
-    seed: int = 0,
-) -> Task:
-    """Inflects a lemma: the source is `lemma TAB tags`, with ";" between tags, the target is the form.
-
-    The files of a language are data_dir/LANGUAGE-train-SIZE, LANGUAGE-dev for validation, and, if there is one,
-    LANGUAGE-uncovered-test or LANGUAGE-test; `train`, `valid` and `test` name others. If `train` names a file and
-    neither `language` nor `valid` gives one for validation, the last `valid_size` forms of a fixed shuffle are held
-    out, and training forms of the same lemma and tags are dropped. Without a language and files, forms of the made-up
-    language are sampled with `seed`, and no lemma is in two splits. The forms of a smaller `num_examples` are a subset
-    of those of a larger one. The vocabularies are one of TAGS of the training sources and Characters of the training
-    targets.
-
-    Args:
-        data_dir: folder of the files.
-        language: for example "german"; "" is the made-up language, or that of `train`.
-        size: of the training file of a language, "high", "medium" or "low".
-        num_examples: training forms; 0 means all of the file, or NUM_EXAMPLES of the made-up language.
-        valid_size: forms to hold out, or validation forms of the made-up language; its test split has TEST_SIZE.
-        train, valid, test: file names in data_dir, (name, "") each, in place of those of a language.
-        columns: one of COLUMNS, the order of the columns of all files.
-        tags: a key of TAGS: where the tags of a source are.
-        hallucinated: number of forms with random stems that are made from the training forms and added to them.
-        copy_words: also train to copy each lemma and each form.
-        vocabularies: (source, target) of an earlier run; None makes them.
-        seed: of the made-up language: its lemmas, their splits and its forms.
-
-    Raises:
-        UserError: something is wrong with a file, or a number of forms is out of range.
-    """
-    given = names_of(train, valid, test)
-    folder = pathlib.Path(data_dir)
-    if language:
-        paths = paths_of(folder, language, size, given)
-    elif given and "train" not in given:
-        split, name = next(iter(given.items()))
-        raise UserError(f"task.{split} names {name}; expected task.train=('NAME', '') or task.language beside it")
-    elif str(data_dir) and not given:
-        raise UserError(
-            f"data_dir {data_dir} has files of languages; set task.language, such as german, or task.train=('NAME', '')"
-        )
-    else:
-        paths = {split: folder / name for split, name in given.items()}
-    if paths:
-        splits, stats = read_splits(paths, columns, valid_size, num_examples)
-        examples = tuple(splits["valid"].source[: len(EXAMPLES)])
-    else:
-        splits, stats, examples = make_splits(num_examples, valid_size, seed), {}, EXAMPLES
-    stats = {name: len(split) for name, split in splits.items()} | stats | unseen_tags(splits, "forms")
-    pairs = splits["train"]
-    made = {"training forms with random stems": hallucinate(pairs, hallucinated, seed=HALLUCINATED)}
-    made |= {"training words to copy": copies(pairs)} if copy_words else {}
-    for what, more in made.items():
-        pairs = Pairs([*pairs.source, *more.source], [*pairs.target, *more.target])
-        stats |= {what: len(more)} if len(more) else {}
-    splits["train"] = pairs
-    if vocabularies is None:
-        vocabularies = (
-            TAGS[tags].train(pairs.source, vocab_size=ALL),
-            Characters.train(pairs.target, vocab_size=ALL),
-        )
-    return Task("inflection", splits, *vocabularies, stats=stats, examples=examples)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InflectionOptions(TextOptions):
-    """Options of the task of inflecting a lemma."""
+    """Options of the task of inflecting a lemma.
+
+    The source is `lemma TAB tags`, with ";" between tags. The files of a language are data_dir/LANGUAGE-train-SIZE,
+    LANGUAGE-dev for validation, and, if there is one, LANGUAGE-uncovered-test or LANGUAGE-test; `train`, `valid` and
+    `test` name others. If `train` names a file and neither `language` nor `valid` gives one for validation, the last
+    `valid_size` forms of a fixed shuffle are held out, and training forms of the same lemma and tags are dropped.
+    Without a language and files, forms of the made-up language are sampled, and no lemma is in two splits. The forms of
+    a smaller `num_examples` are a subset of those of a larger one. The vocabularies are one of TAGS of the training
+    sources and Characters of the training targets.
+    """
 
     name: ClassVar[str] = "inflection"
     has_tags: ClassVar[bool] = True
@@ -147,21 +77,36 @@ class InflectionOptions(TextOptions):
     copy_words: bool = option(False, "also train to copy each lemma and each form, with the tag COPY", afterwards=False)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return inflection(
-            data_dir=data_dir,
-            language=self.language,
-            size=self.size,
-            num_examples=self.num_examples,
-            valid_size=self.valid_size,
-            train=self.train,
-            valid=self.valid,
-            test=self.test,
-            columns=self.columns,
-            tags=self.tags,
-            hallucinated=self.hallucinated,
-            copy_words=self.copy_words,
-            vocabularies=kept,
-        )
+        """Makes the task; raises a UserError if something is wrong with a file, or a number is out of range."""
+        if paths := self._paths(data_dir):
+            splits, told = read_splits(paths, self.columns, self.valid_size, self.num_examples)
+            examples = tuple(splits["valid"].source[: len(EXAMPLES)])
+        else:
+            splits, told, examples = make_splits(self.num_examples, self.valid_size, SEED), {}, EXAMPLES
+        stats = {name: len(split) for name, split in splits.items()} | told | unseen_tags(splits, "forms")
+        pairs = splits["train"]
+        made = {"training forms with random stems": hallucinate(pairs, self.hallucinated, seed=HALLUCINATED)}
+        made |= {"training words to copy": copies(pairs)} if self.copy_words else {}
+        for what, more in made.items():
+            pairs = Pairs([*pairs.source, *more.source], [*pairs.target, *more.target])
+            stats |= {what: len(more)} if len(more) else {}
+        splits["train"] = pairs
+        sides = ((TAGS[self.tags], pairs.source), (Characters, pairs.target))
+        vocabularies = kept or [kind.train(lines, vocab_size=ALL) for kind, lines in sides]
+        return Task("inflection", splits, *vocabularies, stats=stats, examples=examples)
+
+    def _paths(self, data_dir: str) -> dict[str, pathlib.Path]:
+        """Returns the files of the splits; {} for the made-up language."""
+        given, folder = names_of(self.train, self.valid, self.test), pathlib.Path(data_dir)
+        if self.language:
+            return paths_of(folder, self.language, self.size, given)
+        if given and "train" not in given:
+            split, name = next(iter(given.items()))
+            raise UserError(f"task.{split} names {name}; expected task.train=('NAME', '') or task.language beside it")
+        if data_dir and not given:
+            what = f"data_dir {data_dir} has files of languages"
+            raise UserError(f"{what}; set task.language, such as german, or task.train=('NAME', '')")
+        return {split: folder / name for split, name in given.items()}
 
     @property
     def cut_by(self) -> dict[str, tuple[str, ...]]:

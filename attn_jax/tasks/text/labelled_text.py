@@ -2,84 +2,18 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from attn_jax.data.facts import Vocabularies
 from attn_jax.data.splits import hold_out, same_text, seen_in_training
 from attn_jax.data.text import read_lines
-from attn_jax.data.vocabulary import TEXT_VOCABULARIES, Words
-from attn_jax.errors import UserError, lookup, nearest
-from attn_jax.tasks.options import VocabularyOptions
+from attn_jax.data.vocabulary import Words
+from attn_jax.errors import UserError, nearest
+from attn_jax.tasks.options import VocabularyOptions, first_names
 from attn_jax.tasks.task import Pairs, Task
 
 HELD_OUT = 2018  # seed of the permutation for validation lines and subsets, independent of the seed of a run
 LINE = "text TAB label"
-
-
-def labelled_text(
-    *,
-    data_dir: str | pathlib.Path,
-    train: Sequence[str],
-    valid: Sequence[str],
-    test: Sequence[str],
-    valid_size: int,
-    num_examples: int,
-    vocabulary: str,
-    vocab_size: Sequence[int],
-    min_count: int,
-    sentencepiece: str,
-    vocabularies: Vocabularies | None = None,
-) -> Task:
-    """Predicts the label (target) of a text (source).
-
-    Without a validation file, the last `valid_size` training lines of a fixed shuffle are held out, and training lines
-    with the text of one of them are dropped. The lines of a smaller `num_examples` are a subset of those of a larger
-    one. The labels are those of the whole training file, so that other files may use every label of it, even one that
-    the chosen subset lacks; any other label is an error.
-
-    Args:
-        data_dir: folder of the files.
-        train, valid, test: file names, of which the first counts; "" where there is none.
-        valid_size: lines to hold out where there is no validation file.
-        num_examples: training lines to use; 0 means all.
-        vocabulary: of the text: name in TEXT_VOCABULARIES.
-        vocab_size: of it the first counts.
-        min_count, sentencepiece: see `min_count` and `model` in attn_jax.data.vocabulary_options.
-        vocabularies: (source, target) of an earlier run; None makes them.
-
-    Raises:
-        UserError: something is wrong with a file (see `read_labelled`), a label, a size or a name.
-    """
-    kind = lookup(TEXT_VOCABULARIES, vocabulary, "vocabulary")
-    folder = pathlib.Path(data_dir)
-    names = {split: next(iter(files), "") for split, files in (("train", train), ("valid", valid), ("test", test))}
-    if not names["train"]:
-        raise UserError(f"task.train names no file; expected one with lines {LINE}")
-    pairs = read_labelled(folder / names["train"])
-    labels = label_vocabulary(pairs.target, str(folder / names["train"]))
-    others = {split: read_labelled(folder / names[split], pairs.target) for split in ("valid", "test") if names[split]}
-    cut = hold_out(
-        pairs,
-        others.get("valid"),
-        valid_size=valid_size,
-        num_examples=num_examples,
-        seed=HELD_OUT,
-        same=_texts,
-        what="lines",
-    )
-    stats = {} if "valid" in others else {"training lines with the text of a held-out one": cut.equal}
-    splits = {"train": cut.train, "valid": cut.valid} | others
-    stats |= seen_in_training(splits, _texts, "texts")
-    if vocabularies is None:
-        options = {"vocab_size": vocab_size[0], "min_count": min_count, "model_type": sentencepiece}
-        vocabularies = kind.train(splits["train"].source, **options), labels
-    return Task(
-        "labelled_text",
-        splits,
-        *vocabularies,
-        stats={name: len(split) for name, split in splits.items()} | {"labels": len(set(pairs.target))} | stats,
-    )
 
 
 def _texts(pairs: Pairs) -> list[str]:
@@ -140,12 +74,44 @@ def label_vocabulary(labels: Iterable[str], where: str) -> Words:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelledTextOptions(VocabularyOptions):
-    """Options of the task of giving a text its label. Of train, valid, test and vocab_size the first part counts."""
+    """Options of the task of giving a text its label. Of train, valid, test and vocab_size the first part counts.
+
+    Without a validation file, the last `valid_size` training lines of a fixed shuffle are held out, and training lines
+    with the text of one of them are dropped. The lines of a smaller `num_examples` are a subset of those of a larger
+    one. The labels are those of the whole training file, so that other files may use every label of it, even one that
+    the chosen subset lacks; any other label is an error.
+    """
 
     name: ClassVar[str] = "labelled_text"
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return labelled_text(**self.file_arguments(data_dir, kept))
+        """Makes the task.
+
+        Raises:
+            UserError: something is wrong with a file (see `read_labelled`), a label, a size or a name.
+        """
+        names = first_names(train=self.train, valid=self.valid, test=self.test)
+        paths = {split: pathlib.Path(data_dir) / name for split, name in names.items()}
+        if "train" not in paths:
+            raise UserError(f"task.train names no file; expected one with lines {LINE}")
+        pairs = read_labelled(paths["train"])
+        labels = label_vocabulary(pairs.target, str(paths.pop("train")))
+        others = {split: read_labelled(path, pairs.target) for split, path in paths.items()}
+        cut = hold_out(
+            pairs,
+            others.get("valid"),
+            valid_size=self.valid_size,
+            num_examples=self.num_examples,
+            seed=HELD_OUT,
+            same=_texts,
+            what="lines",
+        )
+        splits = {"train": cut.train, "valid": cut.valid} | others
+        stats = {name: len(split) for name, split in splits.items()} | {"labels": len(set(pairs.target))}
+        stats |= {} if "valid" in others else {"training lines with the text of a held-out one": cut.equal}
+        stats |= seen_in_training(splits, _texts, "texts")
+        vocabularies = kept or (self.vocabulary.train(cut.train.source, self.vocab_size[0]), labels)
+        return Task("labelled_text", splits, *vocabularies, stats=stats)
 
     def read_file(self, path: pathlib.Path) -> Pairs:
         return read_labelled(path)

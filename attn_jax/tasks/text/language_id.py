@@ -16,12 +16,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from attn_jax.data.facts import Vocabularies
 from attn_jax.data.splits import check_count
 from attn_jax.data.vocabulary import Characters
 from attn_jax.errors import UserError, lookup
 from attn_jax.parts import option
-from attn_jax.tasks.options import TextOptions
+from attn_jax.tasks.options import SEED, TextOptions
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text.inflection import ALL
 from attn_jax.tasks.text.inflection_files import read_forms
@@ -51,68 +50,6 @@ LANGUAGES = {
     "tekin": Language(tuple("bdgklmnrstvyz"), tuple("aeiouöü"), ("", "", "k", "l", "m", "n", "r", "t")),
     "valu": Language(("", *"fhklmnpstvw"), tuple("aeiou"), ("",)),
 }
-
-
-def language_id(
-    *,
-    data_dir: str | pathlib.Path,
-    size: str,
-    labels: Sequence[str],
-    num_examples: int,
-    valid_size: int,
-    vocabularies: Vocabularies | None = None,
-    seed: int = 0,
-) -> Task:
-    """Predicts the name of the language (target, one token) of a lemma (source).
-
-    The lemmas of a language are the first column of data_dir/LANGUAGE-train-SIZE, each once; without a folder they are
-    sampled with `seed`. Lemmas of several languages are left out and counted in the stats. The others are shuffled, the
-    same way for every seed, and cut into training, validation and test: no lemma is in two splits, and a smaller split
-    is the beginning of a larger one. The vocabularies are the characters of the training sources, and the names.
-
-    Args:
-        data_dir: folder of the files; "" takes LANGUAGES, which are made here.
-        size: of the files, "high", "medium" or "low".
-        labels: names of the languages; () means all there are.
-        num_examples: training lemmas; 0 means all.
-        valid_size: validation lemmas; the test split has TEST_SIZE, or all test lemmas if there are fewer.
-        vocabularies: (source, target) of an earlier run; None makes them.
-        seed: of the lemmas made here.
-
-    Raises:
-        UserError: something is wrong with a file, a name, or a number of lemmas.
-    """
-    lexicons = read_lexicons(pathlib.Path(data_dir), size, labels) if str(data_dir) else make_lexicons(labels, seed)
-    names = label_vocabulary(lexicons, "task.labels")
-    languages: dict[str, list[str]] = {}
-    for name, lemmas in lexicons.items():
-        for lemma in lemmas:
-            languages.setdefault(lemma, []).append(name)
-    own = {lemma: of[0] for lemma, of in languages.items() if len(of) == 1}
-    if not own:
-        raise UserError(
-            f"{', '.join(lexicons)}: every lemma is of several of these languages; choose other task.labels"
-        )
-    pairs = Pairs(list(own), list(own.values()))
-    order = np.random.default_rng(HELD_OUT).permutation(len(pairs))
-    held_out = int(len(pairs) * HELD_OUT_SHARE)
-    valid, test, train = order[:held_out], order[held_out : 2 * held_out], order[2 * held_out :]
-    if not held_out:
-        raise UserError(
-            f"{', '.join(lexicons)}: {len(pairs)} lemmas of one language alone; expected at least "
-            f"{round(1 / HELD_OUT_SHARE)}, a share of which is held out"
-        )
-    check_count(num_examples, len(train), "lemmas")
-    if not 1 <= valid_size <= held_out:
-        raise UserError(f"task.valid_size {valid_size}: expected 1 to {held_out}, the validation lemmas there are")
-    chosen = {"train": train[: num_examples or None], "valid": valid[:valid_size], "test": test[:TEST_SIZE]}
-    splits = {name: pairs.select(indices) for name, indices in chosen.items()}
-    if vocabularies is None:
-        vocabularies = Characters.train(splits["train"].source, vocab_size=ALL), names
-    stats = {name: len(split) for name, split in splits.items()} | {"languages": len(lexicons)}
-    if count := len(languages) - len(pairs):
-        stats["lemmas of several languages, left out"] = count
-    return Task("language_id", splits, *vocabularies, stats=stats)
 
 
 def read_lexicons(folder: pathlib.Path, size: str, labels: Sequence[str]) -> dict[str, list[str]]:
@@ -154,7 +91,14 @@ def make_lexicons(labels: Sequence[str], seed: int) -> dict[str, list[str]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LanguageIdOptions(TextOptions):
-    """Options of the task of naming the language of a word."""
+    """Options of the task of naming the language of a word.
+
+    The source is a lemma, the target the name, one token. The lemmas of a language are the first column of
+    data_dir/LANGUAGE-train-SIZE, each once; without a folder they are sampled. Lemmas of several languages are left out
+    and counted in the stats. The others are shuffled and cut into training, validation and test: no lemma is in two
+    splits, and a smaller split is the beginning of a larger one. The test split has TEST_SIZE, or all test lemmas if
+    there are fewer. The vocabularies are the characters of the training sources, and the names.
+    """
 
     name: ClassVar[str] = "language_id"
 
@@ -167,11 +111,36 @@ class LanguageIdOptions(TextOptions):
         return dict.fromkeys(("valid", "test"), ("size", "labels"))  # the lemmas of all languages are cut together
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return language_id(
-            data_dir=data_dir,
-            size=self.size,
-            labels=self.labels,
-            num_examples=self.num_examples,
-            valid_size=self.valid_size,
-            vocabularies=kept,
-        )
+        """Makes the task; raises a UserError if something is wrong with a file, a name, or a number of lemmas."""
+        if data_dir:
+            lexicons = read_lexicons(pathlib.Path(data_dir), self.size, self.labels)
+        else:
+            lexicons = make_lexicons(self.labels, SEED)
+        names, every = label_vocabulary(lexicons, "task.labels"), ", ".join(lexicons)
+        languages: dict[str, list[str]] = {}
+        for name, lemmas in lexicons.items():
+            for lemma in lemmas:
+                languages.setdefault(lemma, []).append(name)
+        own = {lemma: of[0] for lemma, of in languages.items() if len(of) == 1}
+        if not own:
+            raise UserError(f"{every}: every lemma is of several of these languages; choose other task.labels")
+        pairs = Pairs(list(own), list(own.values()))
+        order = np.random.default_rng(HELD_OUT).permutation(len(pairs))
+        held_out = int(len(pairs) * HELD_OUT_SHARE)
+        valid, test, train = order[:held_out], order[held_out : 2 * held_out], order[2 * held_out :]
+        if not held_out:
+            raise UserError(
+                f"{every}: {len(pairs)} lemmas of one language alone; expected at least {round(1 / HELD_OUT_SHARE)}, a "
+                "share of which is held out"
+            )
+        check_count(self.num_examples, len(train), "lemmas")
+        if not 1 <= self.valid_size <= held_out:
+            expected = f"expected 1 to {held_out}, the validation lemmas there are"
+            raise UserError(f"task.valid_size {self.valid_size}: {expected}")
+        chosen = {"train": train[: self.num_examples or None], "valid": valid[: self.valid_size]}
+        splits = {name: pairs.select(indices) for name, indices in (chosen | {"test": test[:TEST_SIZE]}).items()}
+        stats = {name: len(split) for name, split in splits.items()} | {"languages": len(lexicons)}
+        if count := len(languages) - len(pairs):
+            stats["lemmas of several languages, left out"] = count
+        vocabularies = kept or (Characters.train(splits["train"].source, vocab_size=ALL), names)
+        return Task("language_id", splits, *vocabularies, stats=stats)

@@ -16,14 +16,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from attn_jax.data.facts import Vocabularies
 from attn_jax.data.pieces import SentencePiece
 from attn_jax.data.splits import check_count, check_left, same_text, seen_in_training
 from attn_jax.data.text import read_text
 from attn_jax.data.vocabulary import TEXT_VOCABULARIES, Characters, Vocabulary
-from attn_jax.errors import UserError, lookup
+from attn_jax.errors import UserError
 from attn_jax.parts import option
-from attn_jax.tasks.options import VocabularyOptions
+from attn_jax.tasks.options import SEED, VocabularyOptions, first_names
 from attn_jax.tasks.task import Pairs, Task
 
 NUM_SENTENCES = 10_000  # of the generated text, for training and validation
@@ -39,80 +38,6 @@ PREPOSITIONS = "above behind beside near with".split()
 TRANSITIVE = [(word + "s", word) for word in "admire find follow hear know like remember see".split()]
 INTRANSITIVE = [(word + "s", word) for word in "fall glow run shine sing sleep swim wait".split()]
 DETERMINERS = (("the", "a", "every", "this"), ("the", "some", "all", "these"))  # singular, plural
-
-
-def plain_text(
-    *,
-    data_dir: str | pathlib.Path,
-    train: Sequence[str],
-    valid: Sequence[str],
-    test: Sequence[str],
-    valid_size: int,
-    num_examples: int,
-    block: int,
-    vocabulary: str,
-    vocab_size: Sequence[int],
-    min_count: int,
-    sentencepiece: str,
-    vocabularies: Vocabularies | None = None,
-    seed: int = 0,
-) -> Task:
-    """Predicts a text. An example is a line that is not blank, or a block of the whole text.
-
-    Without a validation file, the last `valid_size` lines or blocks of the training text are held out, and training
-    examples equal to one of them are dropped. (With SentencePiece, the end is cut off by words, each of which is one or
-    more tokens; blocks of it beyond `valid_size` are not used.) A smaller `num_examples` takes the first examples. The
-    vocabulary, shared by both sides, is trained on the whole training text for every `num_examples`, so that
-    perplexities can be compared.
-
-    Args:
-        data_dir: folder of the files; "" is the generated text, which has a test split of TEST_SIZE sentences.
-        train, valid, test: file names, of which the first counts; "" where there is none.
-        valid_size: lines or blocks to hold out where there is no validation file.
-        num_examples: training lines or blocks; 0 means all.
-        block: tokens of a block, see `make_blocks`; 0 means lines.
-        vocabulary: name in TEXT_VOCABULARIES.
-        vocab_size: of it the second counts, the target's.
-        min_count, sentencepiece: see `min_count` and `model` in attn_jax.data.vocabulary_options.
-        vocabularies: (source, target) of an earlier run; None makes them.
-        seed: of the generated text.
-
-    Raises:
-        UserError: something is wrong with a file, a size or a name.
-    """
-    kind = lookup(TEXT_VOCABULARIES, vocabulary, "vocabulary of plain_text")
-    if block < 0:
-        raise UserError(f"task.block {block}: expected the number of tokens of a block, or 0 for lines")
-    if str(data_dir):
-        texts = _read(pathlib.Path(data_dir), {"train": train, "valid": valid, "test": test})
-    else:
-        sentences = make_sentences(NUM_SENTENCES + TEST_SIZE, np.random.default_rng(seed))
-        texts = {"train": "\n".join(sentences[:NUM_SENTENCES]), "test": "\n".join(sentences[NUM_SENTENCES:])}
-    parts = {name: divide(text, block, kind) for name, text in texts.items()}
-    held_out = "valid" not in parts
-    if held_out:
-        parts = _hold_out_the_end(parts["train"], valid_size, block, kind) | {
-            k: parts[k] for k in parts if k != "train"
-        }
-    if vocabularies is None:
-        options = {"vocab_size": vocab_size[1], "min_count": min_count, "model_type": sentencepiece}
-        vocabularies = (kind.train(_join(parts["train"], block or 1), **options),) * 2
-    examples = {
-        name: make_blocks(part, block, vocabularies[1]) if block else list(part) for name, part in parts.items()
-    }
-    stats = {}
-    if held_out:
-        examples["valid"] = examples["valid"][:valid_size]  # of SentencePiece there may be more
-        examples["train"], equal = _without(examples["train"], examples["valid"])
-        stats = {"training examples equal to a held-out one": equal} if equal else {}
-    check_count(num_examples, len(examples["train"]), "examples")
-    examples["train"] = examples["train"][: num_examples or None]
-    splits = {name: Pairs([""] * len(some), some) for name, some in examples.items()}
-    stats |= seen_in_training(splits, lambda pairs: list(map(same_text, pairs.target)), "blocks" if block else "lines")
-    stats = {name: len(split) for name, split in splits.items()} | stats
-    return Task(
-        "plain_text", splits, *vocabularies, stats=stats, examples=beginnings(splits["valid"].target, vocabularies[1])
-    )
 
 
 def _hold_out_the_end(whole: Sequence[str], valid_size: int, block: int, kind: type) -> dict[str, Sequence[str]]:
@@ -207,15 +132,8 @@ def _join(part: Sequence[str], size: int) -> list[str]:
     return [between.join(part[i : i + size]) for i in range(0, len(part), size)]
 
 
-def _read(folder: pathlib.Path, files: dict[str, Sequence[str]]) -> dict[str, str]:
-    """Reads the text of each split whose first file has a name. Lines end with LF or CR LF."""
-    names = {split: next(iter(names), "") for split, names in files.items()}
-    if not names["train"]:
-        raise UserError("task.train names no file; expected a text file")
-    return {split: _read_text(folder / name) for split, name in names.items() if name}
-
-
 def _read_text(path: pathlib.Path) -> str:
+    """Reads a text. Lines end with LF or CR LF."""
     text = read_text(path).replace("\r\n", "\n")
     if text.isspace():
         raise UserError(f"{path}: the file is empty; expected a text")
@@ -224,7 +142,15 @@ def _read_text(path: pathlib.Path) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlainTextOptions(VocabularyOptions):
-    """Options of the task of predicting a text, of the first of train, valid and test and the second of vocab_size."""
+    """Options of the task of predicting a text, of the first of train, valid and test and the second of vocab_size.
+
+    An example is a line that is not blank, or a block of the whole text. Without a validation file, the last
+    `valid_size` lines or blocks of the training text are held out, and training examples equal to one of them are
+    dropped. (With SentencePiece, the end is cut off by words, each of which is one or more tokens; blocks of it beyond
+    `valid_size` are not used.) A smaller `num_examples` takes the first examples. The vocabulary, shared by both sides,
+    is trained on the whole training text for every `num_examples`, so that perplexities can be compared. The generated
+    text has a test split of TEST_SIZE sentences.
+    """
 
     has_sources: ClassVar[bool] = False
     name: ClassVar[str] = "plain_text"
@@ -241,4 +167,37 @@ class PlainTextOptions(VocabularyOptions):
         )
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return plain_text(block=self.block, **self.file_arguments(data_dir, kept))
+        """Makes the task; raises a UserError if something is wrong with a file, a size or a name."""
+        block, kind = self.block, TEXT_VOCABULARIES[self.vocabulary.name]
+        if block < 0:
+            raise UserError(f"task.block {block}: expected the number of tokens of a block, or 0 for lines")
+        parts = {name: divide(text, block, kind) for name, text in self._texts(data_dir).items()}
+        held_out = "valid" not in parts
+        if held_out:
+            others = {name: part for name, part in parts.items() if name != "train"}
+            parts = _hold_out_the_end(parts["train"], self.valid_size, block, kind) | others
+        learned = kept or (self.vocabulary.train(_join(parts["train"], block or 1), self.vocab_size[1]),) * 2
+        examples = {name: make_blocks(part, block, learned[1]) if block else list(part) for name, part in parts.items()}
+        stats = {}
+        if held_out:
+            examples["valid"] = examples["valid"][: self.valid_size]  # of SentencePiece there may be more
+            examples["train"], equal = _without(examples["train"], examples["valid"])
+            stats = {"training examples equal to a held-out one": equal} if equal else {}
+        check_count(self.num_examples, len(examples["train"]), "examples")
+        examples["train"] = examples["train"][: self.num_examples or None]
+        splits = {name: Pairs([""] * len(some), some) for name, some in examples.items()}
+        what = "blocks" if block else "lines"
+        stats |= seen_in_training(splits, lambda pairs: list(map(same_text, pairs.target)), what)
+        stats = {name: len(split) for name, split in splits.items()} | stats
+        prompts = beginnings(splits["valid"].target, learned[1])
+        return Task("plain_text", splits, *learned, stats=stats, examples=prompts)
+
+    def _texts(self, data_dir: str) -> dict[str, str]:
+        """Reads or generates the text of each split."""
+        if not data_dir:
+            sentences = make_sentences(NUM_SENTENCES + TEST_SIZE, np.random.default_rng(SEED))
+            return {"train": "\n".join(sentences[:NUM_SENTENCES]), "test": "\n".join(sentences[NUM_SENTENCES:])}
+        names = first_names(train=self.train, valid=self.valid, test=self.test)
+        if "train" not in names:
+            raise UserError("task.train names no file; expected a text file")
+        return {split: _read_text(pathlib.Path(data_dir) / name) for split, name in names.items()}

@@ -15,7 +15,7 @@ from attn_jax.evaluation.kinds import find_metric
 from attn_jax.evaluation.statistics import LEVEL, Comparison, common, compare, paired_bootstrap
 
 LAYOUT = 1
-MEASURED = ("examples", "images", "statistics")  # checksums of a result that depend on the evaluation, not on training
+MEASURED = ("examples", "images", "statistics")  # checksums of a result that each evaluation computes anew
 ENSEMBLE = "ensemble"  # key of an ensemble, instead of a seed
 Result = Mapping[str, Any]  # content of a result.json: {"metrics": {name: {"mean", "std", "seeds"}}, "seeds"}
 Sentences = Mapping[str, Any]  # content of a sentences.json, see `sentences_of`

@@ -9,8 +9,8 @@ Scores, normalizers and readings with parameters or options are objects, and Att
     >>> context = attention.apply(variables, query, keys, values).context
 
 `get_config` returns a config, `train` trains its model, `load` loads a trained model from its work directory, and
-`import_parameters` the parameters of an export. Names are imported at their first use, so importing the package does
-not import jax.
+`import_parameters` reads the parameters of an export. Names are imported at their first use, so importing the package
+does not import jax.
 """
 
 import importlib

@@ -11,7 +11,7 @@ UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-
 
 
 class UserError(ValueError):
-    """Wrong input from a user. The message is one line: the mistake, its place, the expected value, a near match."""
+    """Wrong input from a user. The message is one line: the mistake, its place, expected value, nearest name."""
 
 
 class Lost(UserError):
@@ -58,7 +58,7 @@ def check_known(name: str, names: Iterable[str], what: str) -> None:
     """Checks that `name` is one of `names`.
 
     Raises:
-        UserError: it is not; the message gives the nearest name, or all names.
+        UserError: `name` is unknown; the message gives the nearest name, or all names.
     """
     if name not in names:
         raise UserError(f"unknown {what} {name!r}; {nearest(str(name), names)}")
@@ -68,7 +68,7 @@ def lookup(table: dict, name: str, what: str):
     """Returns table[name].
 
     Raises:
-        UserError: there is no such name; the message gives the nearest one, or all names.
+        UserError: `name` is unknown; the message gives the nearest name, or all names.
     """
     check_known(name, table, what)
     return table[name]

@@ -24,7 +24,7 @@ def notice(message: str) -> None:
 
 
 class Progress:
-    """The progress line of `total` steps, of which `start` were done before. A context manager, which ends the line.
+    """Context manager that shows a progress line of `total` steps, `start` of them done before, and ends it on exit.
 
     Speed and time left are estimated from the last `window` seconds. The time before the first update, which is
     compilation, and the time within `pause` do not count.
@@ -67,12 +67,12 @@ class Progress:
             self._write(now)
 
     def say(self, what: str) -> None:
-        """Writes a text such as "compiling ...", until the first update replaces it."""
+        """Shows a text such as "compiling ...", until the first update replaces it."""
         self._put(f"{self.label:<14}{what}")
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """A context whose time does not count, for other work such as an evaluation."""
+        """Context manager for other work, such as an evaluation, whose time does not count."""
         began = self.clock()
         try:
             yield

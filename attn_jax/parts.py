@@ -1,6 +1,6 @@
-"""Options: fields of the parts that have them; a config is a tree of chosen parts.
+"""Options: fields of parts (modules and option classes). A config is a tree of chosen parts.
 
-    class Additive(Score, kw_only=True):                       # a module: its other fields are facts, known elsewhere
+    class Additive(Score, kw_only=True):                       # a module: fields without option() are set by `build`
         features: int = option(256, "hidden width", at_least=1)
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -9,7 +9,7 @@
 
 A slot is a field that holds another part: the key `name` below it chooses the class of that part from a table, and only
 the options of the chosen class have keys. `read` turns a section of a config into objects; attn_jax/runs/tree.py makes
-whole configs. This file needs the standard library alone, so that every part can use it.
+whole configs. This file imports only the standard library, so that every part can use it.
 """
 
 import dataclasses
@@ -25,16 +25,16 @@ from attn_jax.paths import expanded
 
 LARGEST = 2**31 - 1  # the largest int32
 KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a tuple", str: "a text"}
-EXAMPLES = {int: (0, 1), float: (0.5, 1.0), str: ("a", "b")}  # of tuples that are () by default
+EXAMPLES = {int: (0, 1), float: (0.5, 1.0), str: ("a", "b")}  # example values of tuples whose default is ()
 AFFECTS = ("training", "results", "nothing")
 NAME, PATTERN, PARTS = "name", "pattern", "parts"  # keys of slots
 
 Tree = Any  # a section: a mapping of values and sections, such as a ConfigDict
-Chosen = Mapping[str, Any]  # slot -> the part chosen for it, of all slots above and before
+Chosen = Mapping[str, Any]  # slot -> chosen part, for all slots above and before
 
 
 class Where(NamedTuple):
-    """A condition for a field to exist: what else is chosen."""
+    """A condition on chosen parts for a field to exist."""
 
     test: Callable[[Chosen], bool]
     text: str  # completes "it is for ..."
@@ -54,7 +54,7 @@ class Option(NamedTuple):
         large: allows integers up to 2^32 - 1, for seeds.
         file: names a file in data_dir, which is read with the data and not by the model.
         path: names a file or a folder, or several; see `expanded`.
-        afterwards: read after the training, too; None: as the other options of its section are.
+        afterwards: whether the option is also read after training; None: as the other options of its section.
         where: condition for the option to exist; None: it always does.
     """
 
@@ -93,14 +93,14 @@ class Option(NamedTuple):
 
     @property
     def values(self) -> tuple:
-        """Type, default and range: where they are equal, a value of one option may be taken over for another."""
+        """Type, default and range; an option with equal ones may inherit the value of another option."""
         return self.kind, self.default, self.at_least, self.at_most, self.choices, self.each
 
     def check(self, key: str, value: Any) -> None:
         """Checks a value.
 
         Raises:
-            UserError: it has another type than the default, is out of range, or is not one of the choices.
+            UserError: the value has another type than the default, is out of range, or is not one of the choices.
         """
         number = (int, float) if self.kind is float else self.kind
         if not isinstance(value, number) or isinstance(value, bool) != (self.kind is bool):
@@ -128,7 +128,7 @@ class Option(NamedTuple):
             raise UserError(f"{key} has {wrong[0]!r}; expected {KINDS[self.each]} for each of its parts")
 
     def of_text(self, key: str, value: Any) -> Any:
-        """Returns a checked value as the code reads it: numbers as floats, paths without ~."""
+        """Converts a checked value for the code: numbers to floats, ~ in paths to the home folder."""
         self.check(key, value)
         if self.path:
             return tuple(map(expanded, value)) if self.kind is tuple else expanded(value)
@@ -153,12 +153,12 @@ class Choice(NamedTuple):
 
     @property
     def values(self) -> tuple:
-        """Names and default: where they are equal, a part of one slot may be taken over for another."""
+        """Names and default; a slot with equal ones may inherit the part of another slot."""
         return tuple(self.table), self.default
 
 
 class Repeat(NamedTuple):
-    """A sequence of slots: `pattern` names the part of each place, `parts` has the options of each name."""
+    """A sequence of slots: `pattern` names the part at each position, `parts` has the options of each name."""
 
     table: Mapping[str, Any]
     default: tuple[str, ...]
@@ -172,12 +172,12 @@ class Repeat(NamedTuple):
 
     @property
     def values(self) -> tuple:
-        """Names and default: where they are equal, parts of one sequence may be taken over for another."""
+        """Names and default; a sequence with equal ones may inherit the parts of another sequence."""
         return tuple(self.table), self.default
 
 
 class Section(NamedTuple):
-    """A part that is always of one class, or of a class that follows from what is chosen before."""
+    """A part whose class is fixed, or determined by earlier choices."""
 
     kind: type | Callable[[Chosen], type]
     meaning: str
@@ -185,7 +185,7 @@ class Section(NamedTuple):
 
     @property
     def values(self) -> tuple:
-        """The class: where it is equal, a section may be taken over for another."""
+        """The class; a section with an equal one may inherit the values of another section."""
         return (self.kind,)
 
     def of(self, chosen: Chosen) -> type:
@@ -211,7 +211,7 @@ def option(
     afterwards: bool | None = None,
     where: Where | None = None,
 ) -> Any:
-    """Makes a field of a part that a config sets.
+    """Makes a field whose value is set by a config.
 
     Args:
         default, meaning, at_least, at_most, each, affects, large, file, path, afterwards, where: see `Option`.
@@ -244,21 +244,21 @@ def choice(
     afterwards: bool | None = None,
     where: Where | None = None,
 ) -> Any:
-    """Makes a slot, a field that holds a part of a table: options, or a `Recipe` of a module.
+    """Makes a slot, a field that holds a part from a table: an `Options` object, or a `Recipe` of a module.
 
     In code its default is the default part with default options, or None with `where`. (A module in two slots would
-    share its parameters; a recipe makes one for each.)
+    share its parameters; a recipe builds one module for each.)
     """
     return _slot(Choice(table, default, meaning, affects, afterwards, where))
 
 
 def repeat(table: Mapping[str, Any], default: tuple[str, ...], meaning: str, *, where: Where | None = None) -> Any:
-    """Makes a field that holds a tuple of parts, one for each name of a pattern."""
+    """Makes a field that holds a tuple of parts, one for each name in a pattern."""
     return _slot(Repeat(table, default, meaning, where))
 
 
 def section(kind: type | Callable[[Chosen], type], meaning: str = "", *, where: Where | None = None) -> Any:
-    """Makes a field that holds a part of one class, or of the class that a function of earlier choices returns."""
+    """Makes a field that holds a part of a fixed class, or of the class that a function of earlier choices returns."""
     return _slot(Section(kind, meaning, where))
 
 
@@ -271,7 +271,7 @@ def _slot(field: Choice | Repeat | Section) -> Any:
 
 
 def _default_of(field: Choice | Repeat | Section) -> Any:
-    """Returns what a slot holds by default: parts with their default options."""
+    """Returns the default of a slot: its default parts with default options."""
     if isinstance(field, Repeat):
         return tuple(recipe_of(field.table[name]) for name in field.default)
     if isinstance(field, Section):
@@ -281,7 +281,7 @@ def _default_of(field: Choice | Repeat | Section) -> Any:
 
 
 def recipe_of(kind: Any, **values: Any) -> Any:
-    """Returns a part with these values of its options, the others at their defaults, as `read` does."""
+    """Returns a part as `read`, with these values of its options and the defaults of the others."""
     if _has_fields(kind) and issubclass(kind, Options):
         return kind(**values)
     given = {}
@@ -291,32 +291,32 @@ def recipe_of(kind: Any, **values: Any) -> Any:
 
 
 class Options:
-    """Base of options that make their part by a method of their own: `read` returns an instance of these.
+    """Base of option classes that build their part themselves: `read` returns an instance.
 
-    Of any other class (a module), or a function, `read` returns a `Recipe`, which is built when the facts are known.
+    For any other class (a module) or a function, `read` returns a `Recipe`, which is built when the facts are known.
     """
 
     @classmethod
     def check_chosen(cls, chosen: Chosen) -> None:
-        """Raises a UserError where parts that are chosen do not fit each other; before their options are looked at."""
+        """Raises a UserError if chosen parts do not fit each other; called before their options are read."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A chosen part with the values of its options, not yet built; other fields of its class are facts."""
+    """A chosen part with the values of its options, not yet built; `build` sets the other fields."""
 
     kind: Any  # a class; or a function or other object, which is the part itself
     values: Mapping[str, Any]
-    key: str = dataclasses.field(default="", compare=False)  # of its slot, for messages
+    key: str = dataclasses.field(default="", compare=False)  # key of its slot, for messages
 
     def build(self, **facts: Any) -> Any:
-        """Makes the part, and the parts in its slots.
+        """Builds the part, and the parts in its slots.
 
         Args:
-            facts: values that are known elsewhere (width, number of heads): given to every part with such a field.
+            facts: values that are not options (width, number of heads); passed to every part with a field of that name.
 
         Raises:
-            UserError: a part refuses its arguments; the message begins with its key.
+            UserError: a part rejects its arguments; the message begins with its key.
         """
         if not _has_fields(self.kind):
             return self.kind
@@ -346,17 +346,17 @@ def _fields_of(kind: type) -> dict[str, Field]:
 
 
 def fields_of(kind: Any) -> Mapping[str, Field]:
-    """Returns the options and slots of a class, by key; those of a function or another object are none."""
+    """Returns the options and slots of a class, by key; {} for a function or another object."""
     return _fields_of(kind) if _has_fields(kind) else {}
 
 
 def present(kind: Any, names: Callable[[str, Choice], str], chosen: Chosen) -> Iterator[tuple[str, Field, dict]]:
-    """Yields (key, field, what is chosen up to it) for each field of a class that exists.
+    """Yields (key, field, parts chosen so far) for each field of a class whose condition holds.
 
     Args:
         kind: the class.
         names: (key, slot) -> name of the part in a slot.
-        chosen: for the slots above.
+        chosen: parts in the slots above.
     """
     chosen = dict(chosen)
     for key, field in fields_of(kind).items():
@@ -370,16 +370,16 @@ def present(kind: Any, names: Callable[[str, Choice], str], chosen: Chosen) -> I
 
 
 def read(kind: Any, tree: Tree, key: str = "", chosen: Chosen | None = None) -> Any:
-    """Reads a whole section: an instance of a class of `Options`, a `Recipe` of any other.
+    """Reads a whole section; returns an instance of a subclass of `Options`, and a `Recipe` of any other class.
 
     Args:
         kind: class of the part.
         tree: its section, a mapping or a ConfigDict with every key, such as `attn_jax.runs.tree.resolve_tree` returns.
         key: key of the section, with a dot, for messages.
-        chosen: what is chosen in the slots above.
+        chosen: parts in the slots above.
 
     Raises:
-        UserError: a value has the wrong type or is out of range, or options do not go together.
+        UserError: a value has the wrong type or is out of range, or options do not fit each other.
     """
     values = {}
     fields = list(present(kind, lambda slot, _: tree[slot][NAME], chosen or {}))
@@ -402,7 +402,7 @@ def read(kind: Any, tree: Tree, key: str = "", chosen: Chosen | None = None) -> 
 
 
 def options_of(kind: Any, tree: Tree, prefix: str = "", chosen: Chosen | None = None) -> dict[str, Option]:
-    """Returns every option of a section by key; of slots the keys `name` and `pattern`."""
+    """Returns every option of a section by key; slots have the keys `name` or `pattern`."""
     found: dict[str, Option] = {}
     for name, field, above in list(present(kind, lambda slot, _: tree[slot][NAME], chosen or {})):
         inside, path = tree[name], prefix + name
@@ -430,7 +430,7 @@ def _numbers(value: Any) -> Iterator[int | float]:
 
 
 def _shown(value: Any) -> str:
-    """Returns the beginning of a value, which may have more digits than Python prints."""
+    """Formats the beginning of a value; an integer may have more digits than Python prints."""
     try:
         text = repr(value)
     except ValueError:

@@ -1,14 +1,14 @@
-"""Paths that a user gives."""
+"""Paths given by a user."""
 
 import os
 import pathlib
 
 
 def expanded(path: str) -> str:
-    """Returns a path that a user gave, with the home folder for ~ or ~NAME, which a shell leaves alone after "="."""
+    """Replaces ~ or ~NAME in a user's path by the home folder; a shell does not replace it after "="."""
     return os.path.expanduser(path)
 
 
 def user_path(path: str | os.PathLike) -> pathlib.Path:
-    """Returns a path that a user gave, see `expanded`."""
+    """Returns a user's path as a Path, see `expanded`."""
     return pathlib.Path(expanded(os.fspath(path)))

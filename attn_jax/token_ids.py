@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import SupportsIndex
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-NEVER_GENERATED = (PAD, BOS)  # no output has them, whatever the model says
+NEVER_GENERATED = (PAD, BOS)  # excluded from outputs, whatever their probability
 SPECIAL = ("<pad>", "<unk>", "<bos>", "<eos>")  # tokens of the ids 0..3
 
 

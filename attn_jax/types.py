@@ -24,24 +24,24 @@ Dtype = Any  # a numpy dtype or its name: jnp.float32, jnp.bfloat16
 
 
 class Picture(NamedTuple):
-    """A source that is an image, with the words of a question or without any (s = 0)."""
+    """A source that is an image, with the words of a question (s = 0: no question)."""
 
     pixels: UInt8[Array, "b y x c"]
     words: Int[Array, "b s"]
 
 
 def floating(x: Array | np.ndarray) -> Array:
-    """Returns integers and truth values as float32, and other numbers as they are."""
+    """Converts integers and booleans to float32; returns other arrays unchanged."""
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.asarray(x, jnp.float32)
 
 
 def widest(*arrays: Any) -> Dtype:
-    """Returns the joint type of arrays, float32 at least: the type in which scores, weights and sums are computed."""
+    """Returns the promoted dtype of arrays, at least float32, in which scores, weights and sums are computed."""
     return functools.reduce(jnp.promote_types, (x.dtype for x in arrays), jnp.dtype(jnp.float32))
 
 
 def wide(x: Array) -> Array:
-    """Returns an array in float32 at least: half precision is widened, float64 stays."""
+    """Converts an array to at least float32: half precision is widened, float64 is unchanged."""
     return x.astype(widest(x))
 
 

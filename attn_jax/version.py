@@ -1,3 +1,3 @@
-"""The version of the package; a work directory keeps the one that made it."""
+"""The version of the package; a work directory stores the version that created it."""
 
 VERSION = "0.2.0.dev2"

@@ -17,8 +17,8 @@ KERNEL = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
 def use_huge_pages() -> None:
     """Starts this program again with huge pages where that helps.
 
-    It does not where the user has set the tunables of the C library or another allocator, and where the kernel uses
-    huge pages always or never.
+    Does nothing if the user has set the tunables of the C library or another allocator, or if the kernel uses huge
+    pages always or never.
     """
     if TUNABLES in os.environ or "LD_PRELOAD" in os.environ or not is_useful():
         return

@@ -2,8 +2,9 @@
 
     python launch.py --mode=analyze --workdir=DIR [--source=FILE --target=FILE] [--gold=FILE]
 
-A gold file has the true alignment of each pair in Talp format, of words between white space: "1-1 2p3" are source and
-target words from 1, p: possible. Without one, tasks that know their alignment give it, of tokens.
+A gold file has the true alignment of each pair in Talp format: in "1-1 2p3" the numbers are source and target words
+between white space, counted from 1, and p marks a possible link. Without a gold file, a task that knows its alignments
+gives them between tokens.
 """
 
 import math
@@ -44,7 +45,7 @@ def analysis_of(
     """Measures the attention of each seed on a split; returns {"gold", "rows"} of analysis.json.
 
     Raises:
-        UserError: the gold file is wrong, or the model has no weights of target tokens over source tokens for it.
+        UserError: the gold file is wrong, or is given for a model without weights of target over source tokens.
     """
     predictor = collector.predictor
     gold = gold_of_file(gold_file, predictor, split) if gold_file else gold_of_task(task, predictor, split)
@@ -61,8 +62,8 @@ def gold_of_file(path: str, predictor: Predictor, split: Split) -> Gold:
     """Reads the true alignments of the words of a split.
 
     Raises:
-        UserError: the file cannot be read, has another number of lines than the split, a line is no alignment, or a
-            link is to a word that there is not.
+        UserError: the file cannot be read, its number of lines differs from the split, a line is no alignment, or a
+            link names a word that does not exist.
     """
     try:
         with open(path, "rb") as stream:
@@ -90,7 +91,7 @@ def gold_of_file(path: str, predictor: Predictor, split: Split) -> Gold:
 
 
 def gold_of_task(task: TaskOptions, predictor: Predictor, split: Split) -> Gold | None:
-    """Returns the true alignments of the tokens of a split as far as its task knows them; None for another task."""
+    """Returns the true token alignments that the task knows for a split; None if it knows none."""
     if not isinstance(split, Pairs):
         return None
     source, target = predictor.translator.source_vocabulary, predictor.translator.target_vocabulary
@@ -101,10 +102,7 @@ def gold_of_task(task: TaskOptions, predictor: Predictor, split: Split) -> Gold 
 
 
 def words_of(vocabulary: Vocabulary, text: str) -> list[int | None]:
-    """Returns the index of the word, between white space, that each token of a text is part of.
-
-    It is None for a space and for the tags beside a text.
-    """
+    """Returns for each token of a text the index of its white-space word; None for a space and for tags beside it."""
     tokens = vocabulary.tokenize(text)
     start, end, _ = vocabulary.text_places(text).indices(len(tokens))
     before = [vocabulary.join(tokens[start : i + 1]) if start <= i < end else "" for i in range(len(tokens))]
@@ -137,7 +135,7 @@ def read_analysis(path: pathlib.Path) -> dict:
     """Reads an analysis.json.
 
     Raises:
-        UserError: it is damaged, or something else.
+        UserError: the file is damaged, or is no analysis.json.
     """
     found = load_json(path)
     rows = found.get("rows")

@@ -1,7 +1,6 @@
 """The config of a command line: --config=FILE --config.a.b=value ...
 
-Without --config it is the stored config of the work directory. The values are read by tree.py, in the type of their
-options.
+Without --config it is the stored config of the work directory. tree.py reads each value in the type of its option.
 """
 
 import pathlib
@@ -20,7 +19,7 @@ from attn_jax.runs.tree import Notes
 from attn_jax.runs.workdir import load_config
 from attn_jax.sweeps.sweep_folder import is_sweep
 
-FOLDER_MODES = ("report",)  # which take the folder of a sweep as a work directory, too
+FOLDER_MODES = ("report",)  # modes whose --workdir may also be the folder of a sweep
 SWEEP_OPTIONS = ("at_once", "commands")
 
 
@@ -28,8 +27,8 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str], list[Notes]]:
     """Parses a command line.
 
     Returns:
-        (config with its overrides, or None without --config and --workdir; overrides as written; what the overrides
-        did with other options, see `change`).
+        (config with its overrides, or None without --config and --workdir; overrides as written; notes on other
+        options that the overrides changed, see `change`).
 
     Raises:
         UserError: an unknown flag, key or file, a value of the wrong type, or a stray argument.
@@ -40,7 +39,7 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str], list[Notes]]:
         raise UserError("--config= names no file; expected a config such as --config=configs/quickstart.py")
     overrides = [argument for argument in argv[1:] if split(argument)[0].startswith("config.")]
     known = [name for name in flags.FLAGS if _is_own(name)]
-    for name in given:  # options that absl defines for its log, which would do nothing here
+    for name in given:  # options of absl's log, which have no effect here
         if {name, name.removeprefix("no")} & set(flags.FLAGS) - set(known):
             raise UserError(f"unknown option --{name}; {nearest(name, known)}")
     try:
@@ -72,7 +71,7 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str], list[Notes]]:
         raise UserError(f"{overrides[0]}: there is no config that it could change; give --config=FILE or --workdir=DIR")
     else:
         return None, overrides, []
-    if "sweep" in given:  # the overrides are for the runs of the sweep, which have configs of their own
+    if "sweep" in given:  # the overrides apply to the runs of the sweep, each of which names its config
         return None, overrides, []
     notes: list[Notes] = []
     return override(config, overrides, notes), overrides, notes
@@ -135,7 +134,7 @@ def _is_own(name: str) -> bool:
 
 def _with_files(arguments: Sequence[str]) -> list[str]:
     """Returns the arguments with the lines of a file for each --flagfile=FILE, as absl reads it: an option a line."""
-    if "--flagfile=" in arguments:  # which absl leaves out
+    if "--flagfile=" in arguments:  # absl does not read files for unparsed arguments
         raise UserError("--flagfile= names no file; expected a text file of options, one a line")
     try:
         return flags.FLAGS.read_flags_from_files(arguments)

@@ -96,7 +96,7 @@ def train(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
 
 
 def check_members(options: RunOptions, run: Run, workdir: pathlib.Path) -> None:
-    """Checks, before a training that may take long, the ensemble that will be measured after it, if there is one.
+    """Checks before a long training the ensemble, if any, that is evaluated after it.
 
     Raises:
         UserError: a run of decode.ensemble.workdirs cannot be a member.
@@ -306,7 +306,7 @@ def example_ids(snapshot: Snapshot) -> list[int]:
 
 
 def check_overrides(options: RunOptions, overrides: Sequence[str], mode: str, workdir: pathlib.Path) -> None:
-    """Checks that every option set on the command line is read by the mode, or is that of the trained run.
+    """Checks that the mode reads every option on the command line, or that its value is the trained run's.
 
     Raises:
         UserError: an override has no effect, or the config is wrong.
@@ -328,7 +328,7 @@ def check_overrides(options: RunOptions, overrides: Sequence[str], mode: str, wo
                 raise UserError(f"--mode={mode} does not read --config.{other[0]}; leave it out")
 
 
-SILENCE = 45  # seconds without a sign of life, after which a process is lost and the others end
+SILENCE = 45  # seconds without a heartbeat after which a process counts as lost and the others end
 
 
 def join(coordinator: str, num_processes: int, process_id: int) -> None:

@@ -1,9 +1,9 @@
-"""Comparison of two runs: over the seeds they have in common, and over the sentences they were measured on.
+"""Comparison of two runs over their common seeds and over the sentences that both were measured on.
 
     python launch.py --mode=compare --workdir=DIR --baseline=DIR [--measured=eval]
 
-Prints a row for each metric of both, and writes comparison.json. It reads result.json and sentences.json or, with
---measured=eval, what --mode=eval wrote: eval.json and eval_sentences.json.
+Prints a row for each metric that both runs have, and writes comparison.json. It reads result.json and sentences.json
+or, with --measured=eval, the files of --mode=eval: eval.json and eval_sentences.json.
 """
 
 import pathlib
@@ -39,16 +39,16 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
     """Compares a run with a baseline, metric by metric.
 
     Returns:
-        {"workdir", "baseline", "split", "seeds": those in common, "without_sentences": folders without statistics of
+        {"workdir", "baseline", "split", "seeds": common seeds, "without_sentences": folders without statistics of
         sentences, "left_out": {metric: how each run measured it}, "data": lines on data that was changed,
         "decode": {option: its values} where they differ,
         "rows": [{"metric", "value", "baseline", "seeds", "order", "sentences"}]}. In a row, "seeds" and
         "sentences" are comparisons or None, {"difference", "low", "high", "p_value", "adjusted" (by Holm),
         "effect_size", "concludes"}; "order" is the bound of almost stochastic order that the run is better, None for
-        fewer than two seeds and for metrics of which neither direction is better.
+        fewer than two seeds and for metrics without a better direction.
 
     Raises:
-        UserError: a file is missing or damaged, or the two have no metric, no seed or not the sentences in common.
+        UserError: a file is missing or damaged, or the runs share no metric or no seed, or have different sentences.
     """
     name, statistics = FILES[measured]
     for folder in (workdir, baseline):
@@ -99,9 +99,9 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
 
 
 def _mean(result: Result, other: Result, metric: str) -> float:
-    """Returns the mean over the seeds in common, which the differences are of.
+    """Returns the mean over the common seeds, the same seeds as in the differences.
 
-    Against an ensemble, which is of no seed, it is the mean over all seeds, as over sentences.
+    Against an ensemble, which has no seed, it is the mean over all seeds.
     """
     values, others = by_seed(result, metric), by_seed(other, metric)
     seeds = [seed for seed in values if seed in others or not others]
@@ -118,7 +118,7 @@ def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, list[A
 
 
 def check_same_split(workdir: pathlib.Path, ours: Result, baseline: pathlib.Path, theirs: Result) -> None:
-    """Raises a UserError if two results are of splits with different names or numbers of examples."""
+    """Raises a UserError if the splits of two results differ in name or number of examples."""
     splits = [str(result.get("split", "")) for result in (theirs, ours)]
     if splits[0] != splits[1]:
         raise UserError(f"{baseline} was measured on {splits[0]!r}, {workdir} on {splits[1]!r}; expected one split")
@@ -130,7 +130,7 @@ def check_same_split(workdir: pathlib.Path, ours: Result, baseline: pathlib.Path
 def order(result: Result, baseline: Result, metric: str) -> float | None:
     """Returns the bound of almost stochastic order that a run is better than the baseline; None for too few seeds.
 
-    It needs no pairs, but is over the seeds in common, too: other seeds could contradict the difference beside it.
+    The order needs no pairs, but uses only the common seeds: others could contradict the difference beside it.
     """
     sign = {"max": 1.0, "min": -1.0}.get(found.best if (found := find_metric(metric)) else None)
     values, others = by_seed(result, metric), by_seed(baseline, metric)

@@ -1,4 +1,4 @@
-"""Training in Python: attn_jax.get_config and attn_jax.train, which do what launch.py does."""
+"""Training in Python: attn_jax.get_config and attn_jax.train do the same as launch.py."""
 
 import os
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def get_config(name: str | os.PathLike, changes: Mapping[str, Any] | None = None
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value as options have it: a tuple for a list, and a number of Python for one of numpy."""
+    """Converts a value to the types of options: lists to tuples, numpy numbers to Python numbers."""
     if isinstance(value, list | tuple):
         return tuple(_plain(part) for part in value)
     return value.item() if isinstance(value, np.generic) else value
@@ -57,8 +57,8 @@ def train(config: ConfigDict | str | os.PathLike, workdir: str | os.PathLike) ->
         model = attn_jax.train("quickstart", "runs/quickstart")
         model.result["metrics"]["exact_match"]["mean"]
 
-    It prints and writes what `launch.py --config=... --workdir=...` does: checkpoints, result.json, plots. A run that
-    was interrupted is resumed; one that is finished is only loaded.
+    It prints and writes the same as `launch.py --config=... --workdir=...`: checkpoints, result.json, plots. An
+    interrupted run is resumed; a finished run is only loaded.
 
     Args:
         config: a config, or its name or file.

@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run_command(argv: list[str]) -> None:
-    """Does what a command line asks for; what it takes is imported then, so that --help is quick."""
+    """Executes a command line. The modules of a command are imported here, so that --help is quick."""
     if {"-h", "--help"} & set(argv):
         print(__doc__, flags.FLAGS.module_help(flags.FLAGS.find_module_defining_flag("mode")), sep="\n", flush=True)
         return
@@ -123,7 +123,7 @@ def _report_of_a_sweep(folder: pathlib.Path) -> None:
 
     with user_errors():
         files = commands.Files(num_examples=NUM_EXAMPLES.value)
-        refresh = flags.FLAGS["num_examples"].present > 0  # other examples were asked for
+        refresh = flags.FLAGS["num_examples"].present > 0  # the user asked for another number of examples
         written = write_sweep_report(folder, lambda *run: commands.report(*run, files), refresh)
     lines.say(f"{'report':<14}{written.path}")
 

@@ -1,17 +1,17 @@
-"""The table of modes: for each the command that it runs, the flags that it takes, and the options it does not read."""
+"""The table of modes: the command, the flags and the unread options of each mode."""
 
 from typing import NamedTuple
 
 MEASURES = ("eval.", "task.tokenize")
-SCORED = (*MEASURES, "decode.method.", "decode.unk", "decode.with_scores")  # of no effect where nothing is searched
+SCORED = (*MEASURES, "decode.method.", "decode.unk", "decode.with_scores")  # unread by score, which does not search
 
 
 class Mode(NamedTuple):
     """A mode of the command line."""
 
     command: str  # function of commands.py
-    flags: tuple[str, ...] = ()  # of those that not all modes take
-    unread: tuple[str, ...] = ()  # beginnings of keys that it does not read, besides those of the training alone
+    flags: tuple[str, ...] = ()  # flags that it takes, among those that only some modes take
+    unread: tuple[str, ...] = ()  # prefixes of keys that it does not read, besides those of training
 
 
 MODES = {

@@ -1,4 +1,4 @@
-"""Suppression of library warnings and log lines that are of no use to a user."""
+"""Suppression of library warnings and log lines that do not help a user."""
 
 import functools
 import logging
@@ -27,7 +27,7 @@ MESSAGES = ("Some donated buffers were not usable", "os.fork\\(\\) was called", 
 
 
 def silence() -> None:
-    """Silences the libraries for the whole process; call it at the start of a program. Errors are still raised."""
+    """Silences the libraries for the whole process, at the start of a program. Errors are still raised."""
     warnings.filterwarnings("ignore", module=rf"({'|'.join(LIBRARIES)})(\.|$)")
     for message in MESSAGES:
         warnings.filterwarnings("ignore", message=message)

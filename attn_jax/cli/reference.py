@@ -1,4 +1,4 @@
-"""Reference of options, generated from the parts that have them: --options for one config, a page for all.
+"""Reference of options, generated from their classes: --options for one config, a page for all.
 
 python launch.py --config=configs/quickstart.py --options
 python -m attn_jax.cli.reference
@@ -16,7 +16,7 @@ from attn_jax.evaluation.options import EvalOptions, LanguageEvalOptions, PointE
 from attn_jax.parts import Choice, Field, Option, Repeat, Section, fields_of
 from attn_jax.runs.options import RunOptions, decode_options, eval_options, schema_of
 
-# Classes of the sections whose class follows from choices.
+# All classes of the sections whose class depends on other choices.
 FOLLOWING = {
     decode_options: (DecodeOptions, PointDecodeOptions),
     eval_options: (EvalOptions, LanguageEvalOptions, PointEvalOptions),
@@ -65,7 +65,7 @@ def about(option: Option) -> str:
 
 
 def reference() -> str:
-    """Returns the page of all options: the root, then each part that can be chosen, once."""
+    """Returns the page of all options: first the root, then each part that can be chosen, once."""
     titles, waiting = {RunOptions: "Run"}, [RunOptions]
     while waiting:
         for field in fields_of(waiting.pop(0)).values():
@@ -78,7 +78,7 @@ def reference() -> str:
 
 
 def parts_of(field: Field) -> Iterator[tuple[str, Any]]:
-    """Yields (name, part) for each part that a field may hold; the name is "" where there is none to choose."""
+    """Yields (name, part) for each part that a field may hold; the name is "" if there is no choice."""
     if isinstance(field, Choice | Repeat):
         yield from ((name, field.table[name]) for name in field.table)
     elif isinstance(field, Section):
@@ -86,7 +86,7 @@ def parts_of(field: Field) -> Iterator[tuple[str, Any]]:
 
 
 def _title(name: str, taken: Iterable[str]) -> str:
-    """Returns a heading that no other part has: the name, with a number if it is taken."""
+    """Returns a unique heading: the name, followed by a number if another part has this name."""
     titles = (f"{name} {number}" if number > 1 else name for number in itertools.count(1))
     return next(title for title in titles if title not in taken)
 

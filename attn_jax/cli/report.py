@@ -1,4 +1,4 @@
-"""The command report: report.html of a run, or of a folder of runs that a sweep made."""
+"""The command report: report.html of a run or of the folder of a sweep."""
 
 import dataclasses
 import pathlib
@@ -53,7 +53,7 @@ def write_report(
 ) -> Written:
     """Writes the report of a run: results, curves, config, and the attention in the first `count` examples of a split.
 
-    `used` says of which checkpoints the parameters are: a set for each seed or, with `together`, one of an ensemble.
+    `params` has a set for each seed or, with `together`, one set of an ensemble; `used` describes their checkpoints.
 
     Raises:
         UserError: a file of the work directory is damaged, or the report cannot be written.
@@ -99,15 +99,15 @@ def analysis_in(workdir: pathlib.Path) -> dict[str, Any] | None:
 def write_sweep_report(
     folder: pathlib.Path, report_run: Callable[[RunOptions, pathlib.Path], None], refresh: bool = False
 ) -> Written:
-    """Writes the report of a sweep; `report_run` writes the report of each run whose own is missing or outdated.
+    """Writes the report of a sweep; `report_run` writes the reports of single runs that are missing or outdated.
 
     With `refresh` the report of every run is written.
 
     The first run of the sweep is the baseline. Runs without a result are named below the table.
 
     Raises:
-        UserError: no run has a result, a result is damaged, or the runs are of different tasks or splits, or of several
-            seeds without any in common.
+        UserError: no run has a result, a result is damaged, the runs have different tasks or splits, or a run of
+            several seeds has no seed in common with the first run.
     """
     check_links(folder)
     runs = runs_of(folder)
@@ -146,10 +146,10 @@ def sources_of(workdir: pathlib.Path) -> bytes:
 
 
 def check_seeds(folder: pathlib.Path, results: dict[str, dict[str, Any]]) -> None:
-    """Checks that runs of several seeds have seeds in common with the first of them, by which they are paired.
+    """Checks that runs of several seeds share seeds with the first of these runs; the comparison pairs by seed.
 
     Raises:
-        UserError: a run has none of them.
+        UserError: a run shares no seed.
     """
     several = {name: result["seeds"] for name, result in results.items() if len(result["seeds"]) > 1}
     for name, seeds in several.items():
@@ -170,7 +170,7 @@ def first(split: Split, count: int) -> Split:
 
 
 def facts_of(options: RunOptions, workdir: pathlib.Path, result: dict, split: str, used: str) -> list[tuple[str, str]]:
-    """Returns what the head of the page says about a run."""
+    """Returns (name, value) of the facts about a run at the head of the page."""
     found = [("task", options.task.name), ("model", options.model.name), ("examples of", split)]
     found.append(("seeds", ", ".join(map(str, options.all_seeds))))
     for key, what in (("num_parameters", "parameters"), ("steps", "steps"), ("train_seconds", "seconds of training")):
@@ -179,7 +179,7 @@ def facts_of(options: RunOptions, workdir: pathlib.Path, result: dict, split: st
     for key in ("checkpoint", "date"):
         if isinstance(result.get(key), str):
             found.append((key, result[key]))
-    if used != result.get("checkpoint"):  # of a run without a result, or of an ensemble
+    if used != result.get("checkpoint"):  # no result yet, or an ensemble
         found.append(("attention of", used))
     return [*found, ("work directory", str(workdir))]
 
@@ -196,7 +196,7 @@ def save(path: pathlib.Path, data: dict, num_examples: int, end: bytes = b"") ->
     """Writes a page, and `end` after it.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the page cannot be written.
     """
     content = render(data).encode() + end
     try:

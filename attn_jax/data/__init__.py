@@ -1,1 +1,1 @@
-"""Texts, vocabularies, batches and files, without a model: numpy alone."""
+"""Texts, vocabularies, batches and files; independent of models, with numpy only."""

@@ -1,8 +1,8 @@
-"""True alignments of generated tasks: which tokens of the source a token of the target is made from.
+"""True alignments of generated tasks: the source tokens that each target token is made from.
 
-A function takes the tokens of a source and of its target and returns (sure, possible): links (target token, source
-token), counted from 0, the sure ones among the possible ones (Och & Ney 2003, section 5). A target token that is made
-from no token in particular, such as a hyphen, has no link.
+Each function takes the tokens of a source and of its target and returns (sure, possible): links (target token, source
+token), counted from 0; possible links include the sure ones (Och & Ney 2003, section 5). A target token that is made
+from no particular token, such as a hyphen, has no link.
 """
 
 import difflib
@@ -25,10 +25,10 @@ ISO_FIELDS = {"y": range(4), "m": range(5, 7), "d": range(8, 10)}  # characters 
 
 
 def align_date(source: Sequence[str], target: Sequence[str]) -> tuple[Links, Links] | None:
-    """Aligns the characters of a date with those of YYYY-MM-DD; None for a date in another style, or another target.
+    """Aligns the characters of a date with YYYY-MM-DD; None for a date in another style, or another target.
 
-    The characters of a year, a month and a day can each come from all those that the source has for it. A digit that
-    stands at the same place, counted from the right, is sure.
+    Each character of the year has possible links to all characters of the year in the source; likewise month and day.
+    The link to an equal digit at the same position, counted from the right, is sure.
     """
     text = "".join(source)
     if not ISO.fullmatch("".join(target)):
@@ -52,7 +52,7 @@ def align_date(source: Sequence[str], target: Sequence[str]) -> tuple[Links, Lin
 
 
 def align_letters(source: Sequence[str], target: Sequence[str]) -> tuple[Links, Links]:
-    """Aligns the letters that an inflected form has from its lemma: the longest common parts of both, in order."""
+    """Aligns the letters of an inflected form with its lemma: the longest common parts of both, in order."""
     blocks = difflib.SequenceMatcher(None, source, target, autojunk=False).get_matching_blocks()
     links = frozenset((block.b + i, block.a + i) for block in blocks for i in range(block.size))
     return links, links

@@ -12,7 +12,7 @@ and, if the pairs have evidence (attn_jax/data/pairs.py), with E the largest num
 
 The source of a batch of images is a Picture, see attn_jax/tasks/images/pictures.py.
 
-A position is real if it is not pad. Rows that fill up a batch are all pad and count nothing.
+A position is real if it is not pad. Rows that fill up a batch are all pad and do not count.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,16 +30,16 @@ from attn_jax.types import Picture
 
 ORDER = 0xA77  # the order of buckets in an epoch comes from (ORDER, epoch): all seeds share the shape of each step
 ROUND_UP = 16  # sides of evaluation batches that no bucket holds are rounded up to a multiple of this
-FILL = -1  # index of a row that is no pair
+FILL = -1  # index of a row without a pair
 LONG, LONG_SHARE = 1000, 20  # warn of buckets longer than both: tokens, and times the mean length
-LARGEST_SHARE = 0.2  # of unk among the tokens of training, beyond which a message says so
+LARGEST_SHARE = 0.2  # of unk among the training tokens; a larger share gives a message
 
 
 class Ragged(NamedTuple):
     """Sequences of different lengths stored in one array: sequence i is tokens[offsets[i] : offsets[i + 1]]."""
 
     tokens: Int[np.ndarray, " n"]
-    offsets: Int[np.ndarray, " m"]  # one more than there are sequences
+    offsets: Int[np.ndarray, " m"]  # m = number of sequences + 1
 
     @property
     def lengths(self) -> Int[np.ndarray, " m"]:
@@ -47,7 +47,7 @@ class Ragged(NamedTuple):
 
     def gather(self, indices: Int[np.ndarray, "..."], length: int) -> tuple[Int[np.ndarray, "..."], np.ndarray]:
         """Returns the sequences at `indices` [...], padded to [..., length], and their mask; FILL gives pad only."""
-        start = self.offsets[indices]  # of FILL: some sequence's, masked below
+        start = self.offsets[indices]  # for FILL: of an arbitrary sequence, masked below
         own = np.where(indices == FILL, 0, self.offsets[np.where(indices == FILL, 0, indices + 1)] - start)
         position = np.arange(length)
         real = position < own[..., None]
@@ -64,7 +64,7 @@ class EncodedPairs(NamedTuple):
     target: Ragged
     evidence: Ragged | None = None
 
-    def __len__(self) -> int:  # of pairs, not of fields
+    def __len__(self) -> int:  # number of pairs, not of fields
         return len(self.source.offsets) - 1
 
     def batch(self, indices: Int[np.ndarray, "..."], shape: tuple[int, int]) -> dict[str, np.ndarray | Picture]:
@@ -76,7 +76,7 @@ class EncodedPairs(NamedTuple):
         target_out, real = self.target.gather(indices, shape[1])
         shifted = np.concatenate([np.full_like(target_out[..., :1], BOS), target_out[..., :-1]], axis=-1)
         batch = {"source": source, "target_in": np.where(real, shifted, np.int32(PAD)), "target_out": target_out}
-        if self.evidence is not None:  # its padding, 0, is no statement's number
+        if self.evidence is not None:  # padded with 0, which is no statement's number
             batch["evidence"], _ = self.evidence.gather(indices, int(self.evidence.lengths.max(initial=1)))
         return batch
 
@@ -87,7 +87,7 @@ def encode(texts: Sequence[str], vocabulary: Vocabulary) -> Ragged:
 
 
 def encode_targets(pairs: Pairs, vocabulary: Vocabulary) -> Ragged:
-    """Encodes each target, followed by eos; one that was decoded has the ids that it was decoded from."""
+    """Encodes each target, followed by eos; a decoded target keeps the ids that it was decoded from."""
     if pairs.target_ids is None:
         return encode(pairs.target, vocabulary)
     known = zip(pairs.target, pairs.target_ids, strict=True)
@@ -107,7 +107,7 @@ def encode_pairs(pairs: Pairs, source_vocabulary: Vocabulary, target_vocabulary:
 
 
 def check_labels(encoded: EncodedPairs, pairs: Pairs, where: str) -> None:
-    """UserError for the first target that is not a single token; `where` the pairs are from."""
+    """Raises a UserError for the first target that is not a single token; `where` names the origin of the pairs."""
     wrong = np.flatnonzero(encoded.target.lengths != 2)  # a token and eos
     if len(wrong):
         raise UserError(
@@ -125,7 +125,7 @@ def assign(pairs: EncodedPairs, buckets: Buckets) -> Int[np.ndarray, " n"]:
 
 class _Epoch(NamedTuple):
     number: int
-    steps: Int[np.ndarray, "steps 2"]  # bucket of the step, and which of the bucket's batches it is
+    steps: Int[np.ndarray, "steps 2"]  # bucket of the step, and number of the batch in the bucket
     rows: list[Int[np.ndarray, "seeds n"]]  # per bucket: the pairs in this epoch's order, FILL at the end
 
 
@@ -134,7 +134,7 @@ class Batches:
 
     Step n belongs to epoch n // steps_per_epoch, and an epoch has every pair exactly once. The order of the pairs
     depends on (seed, epoch), the order of the buckets on the epoch only. The last batch of a bucket is filled up with
-    rows of pad, so each bucket has one shape.
+    rows of pad, so all batches of a bucket have the same shape.
 
     Attributes:
         steps_per_epoch: number of batches of each epoch.
@@ -160,10 +160,10 @@ class Batches:
             batch_unit: a key of BATCH_UNITS.
             seeds: with several, batches have a leading seed axis, and each slice is the batch of one seed.
             row_multiple: the number of rows is a multiple of this number, such as the number of devices.
-            share: (number of this process, number of processes) where several train together; see `own_rows`.
+            share: (number of this process, number of processes) that train together; see `own_rows`.
 
         Raises:
-            UserError: a wrong bucket, unit, size or seed; no pair fits.
+            UserError: a wrong bucket, unit, size or seed; no pair fits into a bucket.
         """
         buckets = make_buckets(buckets)
         if not seeds or any(seed < 0 for seed in seeds):
@@ -255,10 +255,10 @@ class Batches:
 
 
 def own_rows(indices: Int[np.ndarray, "... n"], share: tuple[int, int]) -> Int[np.ndarray, "... n"]:
-    """Returns the rows of a batch that a process has to read, with FILL in place of the others.
+    """Replaces the rows of a batch that a process does not read by FILL.
 
-    Of P processes, process p has the rows from p n / P to (p + 1) n / P, which its devices compute. Where P does not
-    divide n, which no mesh would take, each process reads all.
+    Process p of P reads rows p n / P to (p + 1) n / P, which its devices compute. If P does not divide n, which no mesh
+    allows, each process reads all rows.
     """
     number, processes = share
     rows = indices.shape[-1]
@@ -271,10 +271,10 @@ def own_rows(indices: Int[np.ndarray, "... n"], share: tuple[int, int]) -> Int[n
 def eval_batches(
     pairs: EncodedPairs, batch_size: int, buckets: Sequence = (), largest: tuple[int, int] = (0, 0)
 ) -> Iterator[tuple[Int[np.ndarray, " r"], dict[str, np.ndarray | Picture]]]:
-    """Yields (indices of the pairs, batch) for every pair once, with pairs of similar length together.
+    """Yields (indices of the pairs, batch), each pair once, with pairs of similar length in the same batch.
 
-    A batch has the shape of the first bucket it fits into, or else that of `round_up`, so no pair is too long. Row r of
-    the batch is pair indices[r]; rows from len(indices) on are pad.
+    A batch has the shape of the first bucket it fits into, or else the result of `round_up`, so no pair is too long.
+    Row r of the batch is pair indices[r]; rows from len(indices) on are pad.
     """
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: expected at least 1")
@@ -295,8 +295,8 @@ def eval_batches(
 def round_up(lengths: tuple[int, int], largest: tuple[int, int] = (0, 0)) -> tuple[int, int]:
     """Rounds the lengths of source and target up to a multiple of ROUND_UP, so that few shapes are compiled.
 
-    A length up to that of `largest`, the largest batches of training, is not rounded beyond it: there may be no more
-    positions.
+    A length within `largest`, the largest lengths in training, is not rounded beyond them, since a model may have no
+    more positions.
     """
     rounded = [_to_multiple(length, ROUND_UP) for length in lengths]
     own = zip(lengths, rounded, largest, strict=True)

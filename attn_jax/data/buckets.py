@@ -17,7 +17,7 @@ def make_buckets(entries: Sequence) -> Buckets:
     """Sorts buckets, pairs of (source, target) lengths including eos, by area; an integer n stands for (n, n).
 
     Raises:
-        UserError: no entry, or one that is neither a positive integer nor a pair of them.
+        UserError: there is no entry, or an entry is neither a positive integer nor a pair of positive integers.
     """
     buckets = set()
     for entry in entries:
@@ -35,10 +35,10 @@ def make_buckets(entries: Sequence) -> Buckets:
 def choose_buckets(
     source: Int[np.ndarray, " n"], target: Int[np.ndarray, " n"], num_target: int = 6, num_source: int = 2
 ) -> Buckets:
-    """Chooses buckets with little padding for pairs of these lengths. Every pair fits into one.
+    """Chooses buckets with little padding for pairs of these lengths. Every pair fits into a bucket.
 
-    First come `num_target` target lengths with the least padding of targets, which cost most (the output layer); then,
-    for the pairs of each target length, `num_source` source lengths with the least padding of sources.
+    First, `num_target` target lengths are chosen with the least padding of targets, which cost most (the output layer).
+    Then, for the pairs of each target length, `num_source` source lengths with the least padding of sources.
     """
     lengths = cut(target, num_target)
     buckets = []
@@ -49,21 +49,21 @@ def choose_buckets(
 
 
 def cut(lengths: Int[np.ndarray, " n"], parts: int) -> list[int]:
-    """Chooses at most `parts` lengths that minimize the padding when every length is rounded up to the next of them.
+    """Chooses at most `parts` lengths that minimize the padding when every length is rounded up to a chosen one.
 
     Dynamic programming over the distinct lengths: cost[j] is the sum of the padded lengths under the best choice for
-    the j smallest ones. Of choices of equal cost, the one whose lengths come first in the order of lists is taken.
+    the j smallest lengths. Among choices of equal cost, the lexicographically first one is taken.
     """
     values, counts = np.unique(lengths, return_counts=True)
     total = np.concatenate([[0], np.cumsum(counts)])
     cost = np.full(len(total), np.inf)
     cost[0] = 0
-    before = []  # of each number of parts and each j: how many lengths are below the last part
+    before = []  # for each number of parts and each j: the number of lengths below the last part
     for _ in range(min(parts, len(values))):
         added, below = np.zeros(len(total)), np.zeros(len(total), int)
         for j, longest in enumerate(values.tolist(), 1):
             costs = cost[:j] + (total[j] - total[:j]) * longest
-            # The first minimum is also the first in the order of lists: the best parts of fewer lengths are no longer.
+            # The first minimum is also lexicographically first: the best parts of fewer lengths are no longer.
             below[j] = np.argmin(costs)
             added[j] = costs[below[j]]
         cost = added
@@ -77,9 +77,9 @@ def cut(lengths: Int[np.ndarray, " n"], parts: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AutomaticBuckets(Options):
-    """Options of buckets that are chosen by the lengths of the training pairs, see `choose_buckets`."""
+    """Options of buckets that are chosen from the lengths of the training pairs, see `choose_buckets`."""
 
-    shapes: ClassVar[tuple] = ()  # none is given
+    shapes: ClassVar[tuple] = ()  # no given buckets
 
     num_source: int = option(2, "number of source lengths for each target length", at_least=1)
 
@@ -89,7 +89,7 @@ class FixedBuckets(Options):
     """Options of buckets that are given, see `make_buckets`.
 
     Raises:
-        UserError: there is none, or one is neither a positive integer nor a pair of them.
+        UserError: there is no bucket, or a bucket is neither a positive integer nor a pair of positive integers.
     """
 
     num_source: ClassVar[int] = 1  # not read

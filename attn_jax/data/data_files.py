@@ -1,4 +1,4 @@
-"""Data files of a work directory: vocabularies.json with facts of the data, or points.npz for a kernel regression.
+"""Data files of a work directory: vocabularies.json with facts about the data, or points.npz for a kernel regression.
 
 Both contain a checksum, which a checkpoint stores too. Files of earlier versions have none.
 """
@@ -44,10 +44,10 @@ def _vocabulary_as_json(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def load_kept(workdir: pathlib.Path) -> Kept:
-    """Returns the vocabularies that a run was trained with, and facts of stories or images.
+    """Returns the vocabularies that a run was trained with, and facts about stories or images.
 
     Raises:
-        UserError: the file is missing, damaged, or another one.
+        UserError: the file is missing, damaged, or of another kind.
     """
     path = workdir / "vocabularies.json"
     stored, _ = load_checked(path)
@@ -103,7 +103,7 @@ def _load_counts(counts: Any, size: int, where: str) -> np.ndarray:
 
 
 def save_points(workdir: pathlib.Path, names: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """Writes points.npz: `arrays` by the names in POINTS, and `names`, which JSON takes."""
+    """Writes points.npz: `arrays` under the names in POINTS, and `names` as JSON."""
     path, file = workdir / "points.npz", io.BytesIO()
     members = {"names": np.array(json.dumps(names, ensure_ascii=False)), **arrays}
     np.savez_compressed(file, **members, **{CHECKSUM: np.uint32(_points_checksum(members))})
@@ -114,12 +114,12 @@ def save_points(workdir: pathlib.Path, names: dict[str, Any], arrays: dict[str, 
 
 
 def load_points(workdir: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads the members of points.npz: the arrays in POINTS and "names", a text that is JSON."""
+    """Reads the members of points.npz: the arrays in POINTS and "names", a JSON text."""
     return _read_points(workdir / "points.npz")[0]
 
 
 def _read_points(path: pathlib.Path) -> tuple[dict[str, np.ndarray], bool]:
-    """Returns (members of points.npz, whether they have a checksum); a UserError if it is not theirs."""
+    """Returns (members of points.npz, whether they have a checksum); raises a UserError if the checksum is wrong."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             members = {name: stored[name] for name in ("names", *POINTS)}
@@ -129,7 +129,7 @@ def _read_points(path: pathlib.Path) -> tuple[dict[str, np.ndarray], bool]:
         raise UserError(f"{path} does not exist: {where}") from None
     except PermissionError as error:
         raise UserError(f"cannot read {path}: {reason(error)}") from error
-    except Exception as error:  # zlib, zipfile, struct, numpy: whatever they think of a broken file
+    except Exception as error:  # any error of zlib, zipfile, struct or numpy for a broken file
         raise UserError(f"cannot read {path}: it is damaged, or no file of points") from error
     if expected is not None and expected != _points_checksum(members):
         raise changed(path)
@@ -153,7 +153,7 @@ def data_checksums(workdir: pathlib.Path) -> dict[str, int]:
 
 
 def has_checksums(workdir: pathlib.Path) -> bool:
-    """Returns whether the data files of a work directory have checksums; files of earlier versions have none."""
+    """Tells whether the data files of a work directory have checksums; files of earlier versions have none."""
     vocabularies, points = workdir / "vocabularies.json", workdir / "points.npz"
     checked = [load_checked(vocabularies)[1]] if vocabularies.exists() else []
     checked += [_read_points(points)[1]] if points.exists() else []

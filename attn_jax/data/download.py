@@ -4,8 +4,8 @@
 
 A broken download continues when the same command is run again, and a complete file is not fetched again.
 Each file is checked against the SHA-256 known to attn_jax/data/sources.py. Where none is known, the first download
-is trusted: its SHA-256 is printed and written to SHA256SUMS in the data folder, and every later run, like
-`sha256sum -c SHA256SUMS`, checks against that. A file that is there with another content is never overwritten.
+is trusted: its SHA-256 is printed and written to SHA256SUMS in the data folder, and every later run checks against it,
+like `sha256sum -c SHA256SUMS`. An existing file with other content is never overwritten.
 """
 
 import argparse
@@ -32,8 +32,8 @@ class Resumable:
     """A downloader for pooch that stores received bytes in `part` and requests only the missing ones.
 
     The request has a Range header (RFC 9110, section 14) and, if the server gave a strong ETag, an If-Range condition
-    that the file has not changed. A server without ranges sends the whole file, which then replaces the part. Where
-    nothing tells whether the rest belongs to the part, neither an ETag nor a known checksum, the part is not used.
+    that the file has not changed. A server without ranges sends the whole file, which then replaces the part. With
+    neither an ETag nor a known checksum, nothing shows that the rest belongs to the part, and the part is not used.
     """
 
     def __init__(self, part: pathlib.Path, known: bool):
@@ -41,10 +41,10 @@ class Resumable:
         self.etag = part.with_name(part.name + ".etag")
 
     def __call__(self, url: str, output_file: str, pooch: object, check_only: bool = False) -> None:
-        """Downloads `url` into the part, which then becomes `output_file`."""
+        """Downloads `url` into the part, then renames the part to `output_file`."""
         offset = self.part.stat().st_size if self.goes_on(url) else 0
         response = self._get(url, offset)
-        if response.status_code == 416:  # nothing there from `offset` on: the part is whole, or not of this file
+        if response.status_code == 416:  # no bytes from `offset` on: the part is complete, or of another file
             size = re.fullmatch(r"bytes \*/(\d+)", response.headers.get("Content-Range", ""))
             if size is None or int(size[1]) != offset:
                 self.part.unlink()
@@ -56,16 +56,16 @@ class Resumable:
         self.etag.unlink(missing_ok=True)
 
     def goes_on(self, url: str) -> bool:
-        """Tells whether there is a part that the rest of this URL can follow."""
+        """Tells whether a part exists that a download of this URL can continue."""
         return self.part.exists() and (self.known or bool(self._validator(url)))
 
     def _validator(self, url: str) -> str:
-        """Returns the ETag that this URL had when the part began; "" if it is not known."""
+        """Returns the ETag that this URL had when the part was begun; "" if unknown."""
         kept = self.etag.read_text().splitlines() if self.etag.exists() else []
         return kept[0] if kept and kept[1:] in ([], [url]) else ""  # earlier versions kept no URL
 
     def _get(self, url: str, offset: int) -> requests.Response:
-        headers = {"Accept-Encoding": "identity"}  # a range of a compressed answer would be of no use
+        headers = {"Accept-Encoding": "identity"}  # a range of a compressed response could not be appended
         if offset:
             headers["Range"] = f"bytes={offset}-"
             if etag := self._validator(url):
@@ -77,11 +77,11 @@ class Resumable:
         resumed = response.status_code == 206 and start is not None and int(start[1]) == offset
         if response.status_code == 206 and not resumed:
             raise UserError(f"{url}: the server sent another range than the asked one, from byte {offset} on")
-        if not resumed:  # before there is another ETag, which would be taken for that of this part
+        if not resumed:  # first remove the old part, which the new ETag below would not fit
             self.part.unlink(missing_ok=True)
             offset = 0
         etag = response.headers.get("ETag", "")
-        if etag.startswith('"'):  # weak ones, W/"...", do not promise the same bytes
+        if etag.startswith('"'):  # weak ETags, W/"...", do not guarantee equal bytes
             self.etag.write_text(f"{etag}\n{url}\n")
         elif not resumed:
             self.etag.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a run stores of its data, and a model is built from: two vocabularies, and facts of stories or of images."""
+"""Facts about the data that a run stores, to build a model from: two vocabularies, and facts of stories or images."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Stories(NamedTuple):
 
 
 class Images(NamedTuple):
-    """What images are, and how they are made from their names; see attn_jax.tasks.images.pictures.
+    """Shape of the images, and options that generate them from their names; see attn_jax.tasks.images.pictures.
 
     Attributes:
         shape: height, width and channels.
@@ -63,11 +63,11 @@ FACTS = {"stories": Stories, "images": Images}
 
 
 class Kept(NamedTuple):
-    """What a run stores of sentence pairs.
+    """Facts about sentence pairs that a run stores.
 
     Attributes:
         source, target: vocabularies.
-        facts: of stories or images; None: the sources are texts.
+        facts: facts of stories or images; None: the sources are texts.
     """
 
     source: Vocabulary
@@ -85,7 +85,7 @@ def from_json(data: Mapping[str, Any]) -> Facts:
     """Makes facts from the result of `to_json`.
 
     Raises:
-        UserError: the dict describes none.
+        UserError: the dict is no such result.
     """
     kind = lookup(FACTS, data.get("kind"), "kind of facts")
     if missing := [name for name in kind._fields if name not in data]:

@@ -1,7 +1,7 @@
 """Files of a work directory: written atomically, never through links, and checked when read.
 
-A work directory may come from someone else. A link in it with the name of a file that a command writes could make the
-command overwrite another file of the user, so links are refused, and temporary files have unpredictable names.
+A work directory may come from someone else. A link in it, named like a file that a command writes, could make the
+command overwrite another file of the user. So links are refused, and temporary files have unpredictable names.
 """
 
 import base64
@@ -55,16 +55,16 @@ def write(path: pathlib.Path, content: bytes) -> None:
     """Writes a file atomically, and makes its folder if needed. A link with this name is replaced.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
-    with open(partial, "xb", opener=_open) as file:  # x: never through a link, whatever has this name
+    with open(partial, "xb", opener=_open) as file:  # mode x fails if the name exists, for instance a link
         try:
             file.write(content)
             file.close()
             os.replace(partial, path)
-        except OSError as error:  # with the name that the user knows
+        except OSError as error:  # name the final file in the message
             partial.unlink(missing_ok=True)
             raise OSError(error.errno, error.strerror, str(path)) from error
         except BaseException:
@@ -82,8 +82,8 @@ def append(path: pathlib.Path) -> TextIO:
     """Opens a text file to append to, line by line. A file with several hard links is first replaced by a copy.
 
     Raises:
-        UserError: it is a link.
-        OSError: it cannot be written.
+        UserError: the file is a link.
+        OSError: the file cannot be written.
     """
     file = open_plain(path)
     if os.fstat(file.fileno()).st_nlink > 1:
@@ -94,7 +94,7 @@ def append(path: pathlib.Path) -> TextIO:
 
 
 def open_plain(path: pathlib.Path) -> TextIO:
-    """Opens a text file to append to, line by line, as it is. Raises as `append`."""
+    """Opens a text file to append to, line by line, without replacing hard links. Raises as `append`."""
     try:
         return open(path, "a", encoding="utf-8", buffering=1, opener=_open)
     except OSError as error:
@@ -118,7 +118,7 @@ def save_json(path: pathlib.Path, data: Any, indent: int | None = 1) -> None:
 
 
 def load_json(path: pathlib.Path) -> dict:
-    """Reads a JSON object; UserError if the file is missing or holds something else."""
+    """Reads a JSON object; raises a UserError if the file is missing or has other content."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -132,7 +132,7 @@ def load_json(path: pathlib.Path) -> dict:
     except json.JSONDecodeError as error:
         wrong = f"not valid JSON (line {error.lineno}: {error.msg})" if error.doc.strip() else "the file is empty"
         raise UserError(f"cannot read {path}: {wrong}") from None
-    except ValueError:  # json's own limit
+    except ValueError:  # the limit of the json package
         raise UserError(f"cannot read {path}: a number in it has thousands of digits") from None
     except RecursionError:
         raise UserError(f"cannot read {path}: too many brackets within brackets") from None
@@ -150,7 +150,7 @@ def load_checked(path: pathlib.Path) -> tuple[dict, bool]:
     """Reads a file of `save_checked`; returns its contents and whether it has a checksum.
 
     Raises:
-        UserError: it cannot be read, or was changed since it was written.
+        UserError: the file cannot be read, or was changed since it was written.
     """
     data = load_json(path)
     if CHECKSUM not in data:
@@ -174,18 +174,18 @@ def changed(path: pathlib.Path) -> UserError:
 
 
 def text_checksum(content: Any) -> int:
-    """crc32 of the JSON text of the content."""
+    """Returns the crc32 of the JSON text of the content."""
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def checksum(x: np.ndarray) -> int:
-    """crc32 of the dtype, shape and bytes of an array."""
+    """Returns the crc32 of the dtype, shape and bytes of an array."""
     header = header_checksum(x.dtype, x.shape)
     return zlib.crc32(np.ascontiguousarray(x).reshape(-1).view(np.uint8), header)
 
 
 def header_checksum(dtype: np.dtype, shape: tuple[int, ...]) -> int:
-    """crc32 of the dtype and shape of an array."""
+    """Returns the crc32 of the dtype and shape of an array."""
     return zlib.crc32(f"{dtype.name}{shape}".encode())
 
 
@@ -196,7 +196,7 @@ def short(value: Any) -> str:
 
 
 def is_finite(value: Any) -> bool:
-    """Returns whether a value that was read from JSON is a finite number, and no integer beyond those of a float."""
+    """Tells whether a value read from JSON is a finite number within the range of a float."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 

@@ -1,4 +1,4 @@
-"""Counts of the words of a vocabulary: among the training targets, or from a file."""
+"""Counts of the words of a vocabulary, in the training targets or from a file."""
 
 import difflib
 import pathlib

@@ -1,10 +1,9 @@
 """Writes a folder of encoded pairs from two text files of any size; see attn_jax/data/token_index.py.
 
-The text is read in parts. After each part the files are on the disk and progress.json says how far they go, so an
-interrupted indexing goes on from there; the finished folder is the same. It goes on with the texts that it was begun
-with and no others: their checksums are computed while their lines are counted, at each start, and again while they are
-encoded. Memory holds one part, the vocabulary (for SentencePiece, the lines that it is trained on), and the counts of
-the lengths.
+The text is read in parts. After each part the files are on the disk and progress.json has their length, so an
+interrupted indexing continues from there, with the same result. The texts must not change in between: their checksums
+are computed at each start, while lines are counted, and again while they are encoded. Memory holds one part, the
+vocabulary (for SentencePiece, its training lines), and the counts of the lengths.
 """
 
 import collections
@@ -45,7 +44,7 @@ PART = 20_000  # pairs
 MOST_PAIRS = 2**32 - 1
 EMPTY = "expected one sentence per line"
 ANOTHER = "choose another folder, or remove it"
-LATE = ("buckets", "max_length")  # options that nothing depends on before the end: they may change when it goes on
+LATE = ("buckets", "max_length")  # options that are used only at the end, so a continued indexing may change them
 Progress = Callable[[str, int, int], None]  # (what, done, total)
 
 
@@ -55,12 +54,12 @@ class IndexOptions:
 
     Attributes:
         vocabulary: a key of TEXT_VOCABULARIES.
-        vocab_size: of source and target.
+        vocab_size: sizes of source and target vocabulary.
         min_count, sentencepiece: see `min_count` and `model` in attn_jax.data.vocabulary_options.
         joint: one vocabulary for both sides, of the first size.
-        sample: lines that SentencePiece is trained on, evenly spread over the text.
-        buckets: shapes of batches; () chooses some by the lengths.
-        max_length: longer texts, eos included, are in no bucket, when buckets are chosen.
+        sample: number of training lines of SentencePiece, evenly spread over the text.
+        buckets: shapes of batches; () chooses them from the lengths.
+        max_length: when buckets are chosen, longer texts, eos included, are in no bucket.
     """
 
     vocabulary: str = "words"
@@ -80,14 +79,14 @@ def write_index(
     options: IndexOptions,
     progress: Progress = lambda what, done, total: None,
 ) -> int:
-    """Writes the folder, or goes on writing it; returns the number of pairs.
+    """Writes the folder, or continues an interrupted process; returns the number of pairs.
 
     No other process may be writing to the folder, see attn_jax.runs.locks.
 
     Raises:
-        UserError: a text is missing, empty, not UTF-8, has an empty line or another number of lines than the other; or
-            the folder is finished, or was begun with other texts, byte for byte, or options; or a text is changed
-            while it is read, or what an interrupted process had written was changed.
+        UserError: a text is missing, empty, not UTF-8, has an empty line, or the numbers of lines differ; the folder is
+            finished, or was begun with other options or texts that differ in any byte; a text changes while it is read,
+            or files of an interrupted process were changed.
     """
     texts = (source, target)
     kind = lookup(TEXT_VOCABULARIES, options.vocabulary, "vocabulary")
@@ -116,7 +115,7 @@ def write_index(
 
 
 def size_of_text(path: pathlib.Path) -> int:
-    """Returns the bytes of a text file; a UserError if it is missing or empty."""
+    """Returns the size of a text file in bytes; raises a UserError if it is missing or empty."""
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -127,7 +126,7 @@ def size_of_text(path: pathlib.Path) -> int:
 
 
 def lines(file: Iterable[bytes], path: pathlib.Path, number: int) -> Iterator[str]:
-    """Yields the lines of an opened file as attn_jax.data.text.read_lines has them; `number` were read before."""
+    """Yields the lines of an opened file like attn_jax.data.text.read_lines, after `number` lines read before."""
     for line in file:
         number += 1
         text = decode(line, str(path), number).removesuffix("\n").removesuffix("\r")
@@ -154,7 +153,7 @@ def _resumed(folder: pathlib.Path, given: dict[str, Any]) -> dict[str, Any] | No
 
 
 def _check_same(folder: pathlib.Path, texts: Sequence[pathlib.Path], sums: list[int], state: dict[str, Any]) -> None:
-    """Raises a UserError unless texts, vocabularies and encoded pairs are those of an interrupted process."""
+    """Raises a UserError if texts, vocabularies or encoded pairs have changed since a process was interrupted."""
     for side, path, before, now in zip(SIDES, texts, state.get("texts", (None, None)), sums, strict=True):
         if before != now:
             raise UserError(
@@ -169,12 +168,12 @@ def _check_same(folder: pathlib.Path, texts: Sequence[pathlib.Path], sums: list[
 
 
 def _numbering(folder: pathlib.Path) -> int:
-    """Returns the checksum of the vocabularies of a folder, without the counts that they have at the end."""
+    """Returns the checksum of the vocabularies of a folder, without the counts that are added at the end."""
     return text_checksum([vocabulary.to_json() for vocabulary in load_vocabularies(folder)])
 
 
 def _sizes(folder: pathlib.Path, state: dict[str, Any]) -> dict[str, int]:
-    """Returns {name: bytes} of the tokens and offsets that are written."""
+    """Returns {name: bytes} of the tokens and offsets written so far."""
     dtypes = [token_dtype(len(vocabulary)) for vocabulary in load_vocabularies(folder)]
     return {
         f"{side}.{kind}": size
@@ -251,7 +250,7 @@ def _encode(
         readers = [opened.enter_context(open(path, "rb")) for path in texts]
         writers = [opened.enter_context(open(folder / name, "r+b")) for name in names]
         for writer, size in zip(writers, sizes.values(), strict=True):
-            writer.truncate(size)  # what a killed process wrote after its last report
+            writer.truncate(size)  # remove bytes that a killed process wrote after its last report
             writer.seek(size)
         for reader, place in zip(readers, state["read"], strict=True):
             reader.seek(place)
@@ -291,7 +290,7 @@ def _encode(
 
 
 def _changed(path: pathlib.Path, folder: pathlib.Path) -> UserError:
-    """Returns the error for a text that is another one than when its lines were counted."""
+    """Returns the error for a text that has changed since its lines were counted."""
     return UserError(f"{path} was changed while it was indexed: remove {folder}, and index it again")
 
 
@@ -338,13 +337,13 @@ def _finish(folder: pathlib.Path, state: dict[str, Any], options: IndexOptions, 
     words = [tokens - state["pairs"] for tokens in state["tokens"]]  # without eos
     about = {"pairs": state["pairs"], "tokens": state["tokens"], "longest": longest, "buckets": buckets}
     about |= {"unknown": [unk / max(1, n) for unk, n in zip(state["unk"], words, strict=True)], "files": files}
-    about["texts"] = dict(zip(SIDES, state["texts"], strict=True))  # their crc32
+    about["texts"] = dict(zip(SIDES, state["texts"], strict=True))  # crc32 of both texts
     save_checked(folder / INDEX, {**about, "options": state["given"]})
     (folder / PROGRESS).unlink()
 
 
 def _choose(lengths: collections.Counter, max_length: int) -> tuple[tuple[int, int], ...]:
-    """Chooses buckets as choose_buckets does for all pairs, from at most 100,000 pairs of the same distribution."""
+    """Chooses buckets by choose_buckets, from about 100,000 pairs with the same distribution of lengths."""
     fitting = {shape: times for shape, times in lengths.items() if max(shape) <= max_length}
     if not fitting:
         raise UserError(f"every pair is longer than max_length {max_length}")

@@ -12,8 +12,8 @@ class Pairs:
     """Sentence pairs: source[i] and target[i] belong together.
 
     evidence[i], if known, holds the numbers of the statements of source[i] that support target[i], counted from 1.
-    boxes[i], if known, holds for each word of target[i] the boxes of what it names in the image that source[i] names:
-    (left, top, right, bottom) in pixels, right and bottom outside.
+    boxes[i], if known, holds for each word of target[i] the boxes of the objects that it names in the image source[i]:
+    (left, top, right, bottom) in pixels, right and bottom exclusive.
     target_ids[i], if not None, are the ids that target[i] was decoded from, without eos: a text can have several.
     """
 

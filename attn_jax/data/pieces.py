@@ -13,7 +13,7 @@ from attn_jax.errors import UserError, check_known
 from attn_jax.token_ids import BOS, EOS, PAD, SPECIAL, UNK, content
 
 MODEL_TYPES = ("unigram", "bpe")
-NUM_BEST = 64  # unigram: ways to split a text that `sample` chooses from
+NUM_BEST = 64  # unigram: number of best splits that `sample` chooses from
 
 
 class SentencePiece:
@@ -27,7 +27,7 @@ class SentencePiece:
     form = ""
     has_tags = False
     has_pieces = True
-    counts: np.ndarray | None = None  # of each piece among the training targets, if an output layer needs them
+    counts: np.ndarray | None = None  # of each piece in the training targets, if an output layer needs counts
 
     def __init__(self, model: bytes):
         self._model = model
@@ -48,7 +48,7 @@ class SentencePiece:
 
         Raises:
             UserError: no model of this size can be trained on this text; the message has the nearest possible size.
-                What `lines` raises is raised as it is.
+                Errors of `lines` are raised unchanged.
         """
         check_known(model_type, MODEL_TYPES, "sentencepiece model")
         if vocab_size <= len(SPECIAL):
@@ -56,7 +56,7 @@ class SentencePiece:
                 f"vocab_size {vocab_size} is too small; expected more than {len(SPECIAL)}, the special pieces"
             )
         model = io.BytesIO()
-        raised: list[BaseException] = []  # by `lines`: SentencePiece would make an error of its own of it
+        raised: list[BaseException] = []  # errors of `lines`, which SentencePiece would replace by its own
 
         def read() -> Iterator[str]:
             try:
@@ -72,7 +72,7 @@ class SentencePiece:
                 vocab_size=vocab_size,
                 model_type=model_type,
                 character_coverage=1.0,  # rare kanji are rare, but they carry the meaning
-                max_sentence_length=1 << 30,  # bytes, the most there is; longer lines would be left out without a word
+                max_sentence_length=1 << 30,  # bytes, the maximum; longer lines would be skipped silently
                 num_threads=1,  # partial sums in one order: the same text gives the same model on every machine
                 pad_id=PAD,
                 unk_id=UNK,
@@ -95,7 +95,7 @@ class SentencePiece:
         return self._processor.encode(text, out_type=str)
 
     def text_places(self, text: str) -> slice:
-        """Returns which of the tokens of a text are no tags: all."""
+        """Returns the slice of tokens that are no tags: all tokens."""
         return slice(None)
 
     def encode(self, text: str) -> list[int]:
@@ -110,9 +110,9 @@ class SentencePiece:
         (subword regularization: Kudo 2018, arXiv 1804.10959).
 
         Args:
-            texts: to encode.
+            texts: texts to encode.
             alpha: see above.
-            seed: at least 0 and below 2^32; of SentencePiece's generator, which all its processors of a thread share.
+            seed: at least 0 and below 2^32; seed of SentencePiece's generator, which all processors of a thread share.
         """
         sentencepiece.set_random_generator_seed(seed)
         options = dict(enable_sampling=True, alpha=alpha, nbest_size=NUM_BEST)

@@ -1,18 +1,18 @@
-"""Points as a model sees them, and their training batches."""
+"""Standardized points, and their training batches."""
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-LARGEST = 4096  # training points of which all pairs may be compared at once
+LARGEST = 4096  # number of training points up to which all pairs are compared at once
 
 
 class StandardPoints(NamedTuple):
-    """Training points of each seed, moved and divided: inputs = center + scale * standard inputs, targets likewise.
+    """Standardized training points of each seed: inputs = center + scale * standard inputs, targets likewise.
 
     `memory` has the standard "inputs" [s, n, d] and "targets" [s, n, v], in float32. The targets are centred, so that
-    where no training point is in reach the prediction is their mean.
+    the prediction is their mean if no training point is within reach.
     """
 
     memory: dict[str, np.ndarray]
@@ -52,7 +52,7 @@ class PointBatches:
         self.steps_per_epoch = -(-self.num_pairs // self.rows)
 
     def batch_at(self, step: int) -> dict[str, np.ndarray]:
-        """Returns {"index" [B] of the query points, "inputs" [n, d], "targets" [n, v]}; several seeds: one each."""
+        """Returns {"index" [B] of the query points, "inputs" [n, d], "targets" [n, v]}; several seeds: leading axis."""
         index = np.stack([self._index(seed, step) for seed in self._seeds])
         batch = {"index": index, **self._memory}
         return batch if len(self._seeds) > 1 else {name: x[0] for name, x in batch.items()}

@@ -1,6 +1,6 @@
 """Training batches whose texts are split into pieces at random, anew in each step.
 
-A model that sees a word in several splits learns what its pieces are made of. The batch of a step is still a function
+A model that sees a word in several splits learns how its pieces are composed. The batch of a step is still a function
 of (seed, step), and evaluation uses the best split.
 """
 
@@ -16,8 +16,8 @@ from attn_jax.data.vocabulary import Vocabulary
 from attn_jax.errors import UserError
 from attn_jax.token_ids import EOS
 
-NUM_TRIED = 3  # splits of each text of which the longest decides its bucket
-TRIED = 0x5B11  # their seeds come from (TRIED, number)
+NUM_TRIED = 3  # number of random splits of each text, the longest of which determines its bucket
+TRIED = 0x5B11  # the seeds of these splits come from (TRIED, number)
 SIDES = ("source", "target")
 
 
@@ -26,7 +26,7 @@ class PieceSampler:
 
     Args:
         pairs: the training split.
-        vocabularies: of source and target; a side whose vocabulary has no pieces is encoded as always.
+        vocabularies: of source and target; a side whose vocabulary has no pieces is encoded as usual.
         alpha: see SentencePiece.sample.
 
     Raises:
@@ -42,12 +42,12 @@ class PieceSampler:
             )
 
     def sample(self, side: str, indices: Iterable[int], key: tuple[int, ...]) -> list[list[int]] | None:
-        """Splits the texts at `indices` of a side; None if its vocabulary has no pieces. EOS ends each.
+        """Splits the texts at `indices` of a side, each ending with EOS; None if its vocabulary has no pieces.
 
         Args:
             side: "source" or "target".
             indices: numbers of pairs.
-            key: integers of at least 0, which the random splits depend on.
+            key: non-negative integers, the seed of the random splits.
         """
         vocabulary = self._vocabularies[side]
         if not vocabulary.has_pieces:
@@ -57,7 +57,7 @@ class PieceSampler:
         return [[*row, EOS] for row in rows]
 
     def longest(self, best: EncodedPairs) -> EncodedPairs:
-        """Returns the longest of NUM_TRIED random splits and of the best one, of each text."""
+        """Returns for each text the longest among NUM_TRIED random splits and the best split."""
         found = {}
         for side in SIDES:
             ragged = getattr(best, side)
@@ -72,9 +72,9 @@ class PieceSampler:
 class SampledBatches(Batches):
     """Batches with random splits: row i of step n depends on (seed, n) and the pairs of its batch.
 
-    The bucket of a pair is that of the longest of a few splits of it. A split that is longer still, and does not fit,
-    gives way to the best one. Each of several processes splits all texts of a batch, so that their number does not
-    change a split.
+    The bucket of a pair is chosen by the longest of a few splits. A split in training that does not fit into the bucket
+    is replaced by the best split. Each of several processes splits all texts of a batch, so that splits do not depend
+    on the number of processes.
     """
 
     def __init__(self, pairs: EncodedPairs, *args: Any, sampler: PieceSampler, best: EncodedPairs, **options: Any):
@@ -82,7 +82,7 @@ class SampledBatches(Batches):
         Args:
             pairs: the longest splits, see PieceSampler.longest.
             args, options: see Batches.
-            sampler: of the pairs.
+            sampler: sampler of the pairs.
             best: the best splits.
         """
         super().__init__(pairs, *args, **options)

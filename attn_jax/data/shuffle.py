@@ -1,8 +1,8 @@
 """Permutations of many numbers, computed one number at a time, so that no order has to be stored.
 
-A Feistel network (Luby and Rackoff 1988) with keyed rounds permutes the numbers below a power of four. A result beyond
-the wanted numbers is permuted again until it is one of them ("cycle walking", Black and Rogaway 2002), which leaves a
-permutation of those. It is for shuffling, not for secrets.
+A Feistel network (Luby and Rackoff 1988) with keyed rounds permutes the numbers below a power of four. A result outside
+the wanted range is permuted again until it is inside ("cycle walking", Black and Rogaway 2002), which gives a
+permutation of the range. It is for shuffling, not for cryptography.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # of split
 
 
 def permuted(indices: Int[np.ndarray, "..."], size: int, key: Sequence[int]) -> Int[np.ndarray, "..."]:
-    """Returns the images of `indices`, from 0 to size - 1, under a permutation of these numbers that `key` chooses."""
+    """Returns the images of `indices` under a permutation of 0 to size - 1, which is determined by `key`."""
     half = max(1, (size - 1).bit_length() + 1 >> 1)
     mask, shift = np.uint64((1 << half) - 1), np.uint64(half)
     keys = np.random.default_rng(key).integers(2**63, size=ROUNDS, dtype=np.uint64)
@@ -33,7 +33,7 @@ def permuted(indices: Int[np.ndarray, "..."], size: int, key: Sequence[int]) -> 
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """Mixes the bits of each number; overflow is meant."""
+    """Mixes the bits of each number; overflow is intended."""
     x = (x ^ (x >> np.uint64(30))) * MIX[0]
     x = (x ^ (x >> np.uint64(27))) * MIX[1]
     return x ^ (x >> np.uint64(31))

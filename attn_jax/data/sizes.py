@@ -1,4 +1,4 @@
-"""Sizes that the data determines, which a model is built for."""
+"""Model sizes that the data determines."""
 
 from typing import Any, NamedTuple
 
@@ -14,9 +14,9 @@ class TextSizes(NamedTuple):
     target_vocab_size: int
     longest_story: int | None = None  # statements; None: the texts are no stories
     shortest_statement: int = 1  # tokens, the period included
-    target_counts: np.ndarray | None = None  # of each word among the training targets; None: not counted
+    target_counts: np.ndarray | None = None  # of each word in the training targets; None: not counted
     has_tags: bool = False  # sources are "text eos tags"
-    # Height, width and channels of sources that are images, whose questions are the source texts; None: texts alone.
+    # Height, width and channels of sources that are images, with the question as source text; None: only texts.
     image: tuple[int, int, int] | None = None
     copies: tuple[int, ...] = ()  # target id of each source id, for a pointer; (): the same ids
 
@@ -29,7 +29,7 @@ class PointSizes(NamedTuple):
 
 
 def text_sizes(source_vocabulary: Any, target_vocabulary: Any, **facts: Any) -> TextSizes:
-    """Returns the sizes that two vocabularies determine, and `facts` of stories or images."""
+    """Returns the sizes that two vocabularies and the `facts` of stories or images determine."""
     return TextSizes(
         source_vocab_size=len(source_vocabulary),
         target_vocab_size=len(target_vocabulary),
@@ -41,7 +41,7 @@ def text_sizes(source_vocabulary: Any, target_vocabulary: Any, **facts: Any) -> 
 
 
 def copies_of(source_vocabulary: Any, target_vocabulary: Any) -> tuple[int, ...]:
-    """Returns the target id of each source id, UNK for a token that the target lacks; () if all ids are the same."""
+    """Returns the target id of each source id, UNK for a token missing in the target; () if all ids are the same."""
     source, target = (
         vocabulary.tokens(range(len(vocabulary))) for vocabulary in (source_vocabulary, target_vocabulary)
     )

@@ -19,7 +19,7 @@ class Cut(NamedTuple):
 
 
 def same_text(text: str) -> str:
-    """Returns a key that is equal for texts that a vocabulary may read as equal: NFKC, with single spaces."""
+    """Returns a key, equal for texts that a vocabulary may encode equally: NFKC with single spaces."""
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
@@ -36,17 +36,17 @@ def hold_out(
     """Selects training pairs, and validation pairs if there is no validation file.
 
     Without a validation file, the last `valid_size` pairs of a fixed shuffle are the validation pairs, and training
-    pairs equal to one of them are dropped. Training pairs keep the order of the file; those of a smaller `num_examples`
-    are a subset of those of a larger one.
+    pairs equal to one of them are dropped. Training pairs keep the order of the file; a smaller `num_examples` selects
+    a subset of a larger one.
 
     Args:
         pairs: pairs of the training file.
         valid: pairs of the validation file, or None.
         valid_size: number of validation pairs to take from the training file.
         num_examples: number of training pairs to use; 0 means all.
-        seed: of the shuffle; independent of the seed of a run.
+        seed: seed of the shuffle; independent of the seed of a run.
         same: maps pairs to one key each; pairs with the same key are equal.
-        what: word for a pair in error messages.
+        what: word for pairs in error messages.
 
     Raises:
         UserError: a size is out of range, or no training pair is left.
@@ -70,10 +70,10 @@ def hold_out(
 
 
 def seen_in_training(splits: dict[str, Pairs], same: Callable[[Pairs], list[Hashable]], what: str) -> dict[str, int]:
-    """Counts the examples of each other split that are in training too, where there are any.
+    """Counts the examples of each other split that are also in the training split.
 
     Returns:
-        {"valid pairs that training has too": count, ...}, with `what` for "pairs": statistics of a task.
+        {"valid pairs that training has too": count, ...}, with `what` for "pairs", for splits with such examples.
     """
     known = set(same(splits["train"]))
     counts = {name: sum(key in known for key in same(split)) for name, split in splits.items() if name != "train"}

@@ -1,7 +1,7 @@
-"""Batches of pairs that are too many for the memory: no array of this file is as long as the pairs.
+"""Batches of more pairs than fit into memory: no array in memory is as long as the number of pairs.
 
 Tokens, offsets and the members of each bucket are arrays in files, mapped into memory. The order of an epoch is a
-permutation that is computed where it is needed (attn_jax/data/shuffle.py). The batch of a step depends only on
+permutation that is computed element by element (attn_jax/data/shuffle.py). The batch of a step depends only on
 (seed, step), as in attn_jax/data/batching.py.
 """
 
@@ -40,7 +40,7 @@ class StreamedBatches:
         Args:
             pairs: the training split.
             buckets: (source, target) lengths.
-            members: of each bucket, the numbers of its pairs.
+            members: numbers of the pairs of each bucket.
             batch_size, batch_unit, seeds, row_multiple, share: see Batches.
             longest: length of the longest source.
             messages: notices for the user.
@@ -58,7 +58,7 @@ class StreamedBatches:
         self._members = [members[i] for i in used]
         self.shapes = [(rows_of(batch_size, row_multiple, buckets[i][1]), *buckets[i]) for i in used]
         counts = [-(-len(m) // rows) for m, (rows, _, _) in zip(self._members, self.shapes, strict=True)]
-        self._ends = np.cumsum(counts)  # of the batches of each bucket, numbered one bucket after the other
+        self._ends = np.cumsum(counts)  # end of each bucket's batches, which are numbered bucket by bucket
         self.steps_per_epoch = int(self._ends[-1])
         self.num_pairs = sum(map(len, self._members))
         self.dropped = len(pairs) - self.num_pairs

@@ -1,4 +1,4 @@
-"""Tables of numbers as text: rows of a CSV file or of lines to predict, and the numbers in their cells."""
+"""Tables of numbers as text: CSV files and lines of input, and the numbers in their cells."""
 
 import io
 import math
@@ -13,9 +13,9 @@ from jaxtyping import Float
 from attn_jax.data.text import read_text
 from attn_jax.errors import UserError
 
-SEPARATORS = (",", ";", "\t")  # of cells, the first of which is preferred
-QUOTED = re.compile(r'(?:^|(?<=[,;\t])) *"(?:[^"]|"")*"')  # cells in double quotes, whatever the separator is
-LARGEST_NUMBER = 1e18  # its square, and the sum of some such, has to fit in a float32
+SEPARATORS = (",", ";", "\t")  # separators of cells, in order of preference
+QUOTED = re.compile(r'(?:^|(?<=[,;\t])) *"(?:[^"]|"")*"')  # cells in double quotes, for any separator
+LARGEST_NUMBER = 1e18  # squares of numbers and sums of some squares have to fit in a float32
 EXPECTED = "a line with the names of the columns, then numbers"
 
 
@@ -24,7 +24,7 @@ class Table(NamedTuple):
 
     path: pathlib.Path
     separator: str
-    names: list[str]  # of the columns, from the first line; some may be empty or equal
+    names: list[str]  # names of the columns, from the first line; some may be empty or equal
     rows: list[tuple[int, list[str]]]  # (number of the line, as many cells as there are names)
 
 
@@ -34,7 +34,7 @@ def read_table(path: pathlib.Path) -> Table:
     The separator of the cells is found in the first two lines, see `find_separator`.
 
     Raises:
-        UserError: no such file, or names that are none; a line that is no row, or has too few or too many cells.
+        UserError: the file does not exist, or has no names; a line is no row, or has too few or too many cells.
     """
     lines = io.StringIO(read_text(path, EXPECTED), newline=None)  # lines end with LF, CR LF or CR
     lines = [(number, line) for number, line in enumerate(lines, 1) if line.strip(" \r\n")]
@@ -57,10 +57,10 @@ def read_table(path: pathlib.Path) -> Table:
 
 
 def place_of(names: Sequence[str], name: str, where: str) -> int:
-    """Returns the place of a column that there is.
+    """Returns the index of an existing column.
 
     Raises:
-        UserError: there are several columns of this name.
+        UserError: several columns have this name.
     """
     if names.count(name) > 1:
         raise UserError(
@@ -70,9 +70,10 @@ def place_of(names: Sequence[str], name: str, where: str) -> int:
 
 
 def find_separator(lines: Sequence[str]) -> str:
-    """Returns the first of SEPARATORS that all lines have equally often outside of quotes, or else the first line has.
+    """Finds the separator of lines, outside of quotes.
 
-    A comma where there is none.
+    It is the first of SEPARATORS in the first line that all lines have equally often, else the first in the first line,
+    else a comma.
     """
     bare = [QUOTED.sub("", line) for line in lines]
     used = [separator for separator in SEPARATORS if separator in bare[0]]
@@ -83,10 +84,10 @@ def find_separator(lines: Sequence[str]) -> str:
 def cells_of(line: str, separator: str, where: str) -> list[str]:
     """Splits a line into cells. A cell may be in double quotes, with spaces around them, and has "" for a quote.
 
-    A quote ends in its line: one that is not closed would take the rows after it for a cell.
+    A quote has to end in its line, since an unclosed one would turn all following rows into one cell.
 
     Raises:
-        UserError: a quote is not closed, or something follows it, with the place in the file.
+        UserError: a quote is not closed, or text follows it; the message has the place in the file.
     """
     line, cells, at = line.rstrip("\r\n"), [], 0
     pattern = re.compile(rf' *"((?:[^"]|"")*)" *(?={separator}|$)|([^{separator}]*)')
@@ -103,7 +104,7 @@ def cells_of(line: str, separator: str, where: str) -> list[str]:
 
 
 def number(text: str, where: str) -> float:
-    """Parses a finite number of at most LARGEST_NUMBER; UserError, with the place in the file, for other text."""
+    """Parses a finite number of at most LARGEST_NUMBER; raises a UserError, with the place in the file, otherwise."""
     try:
         value = _parsed(text)
     except ValueError:
@@ -120,9 +121,9 @@ def number(text: str, where: str) -> float:
 
 
 def digits_of(values: Float[np.ndarray, "_"], least: int) -> int:
-    """Returns the number of significant digits that tell numbers apart to 10^-`least` of their spread; at least that.
+    """Returns the number of significant digits, at least `least`, that resolve 10^-`least` of the values' spread.
 
-    For people: 1764272400 and 1764272401 differ in the tenth digit.
+    It is for numbers shown to users: 1764272400 and 1764272401 differ in the tenth digit.
     """
     largest, spread = np.max(np.abs(values), initial=0.0), np.ptp(values) if len(values) else 0.0
     return least + (max(0, math.ceil(math.log10(largest / spread))) if spread > 0 else 0)

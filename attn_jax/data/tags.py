@@ -9,7 +9,7 @@ from attn_jax.data.text import read_lines
 from attn_jax.data.vocabulary import tags_of
 from attn_jax.errors import UserError
 
-SHOWN = 3  # tags or other parts that a message names
+SHOWN = 3  # number of tags or other parts that a message names
 
 
 def add_tags(texts: Sequence[str], source: pathlib.Path, path: pathlib.Path) -> list[str]:
@@ -17,11 +17,11 @@ def add_tags(texts: Sequence[str], source: pathlib.Path, path: pathlib.Path) -> 
 
     Args:
         texts: lines of the file `source`.
-        source: for messages.
+        source: path of the texts, for messages.
         path: file of tags, such as V;PST.
 
     Raises:
-        UserError: as `read_lines`; another number of lines; a text with a tab; a line with an empty tag or a tab.
+        UserError: as `read_lines`; the numbers of lines differ; a text has a tab; a line has an empty tag or a tab.
     """
     lines = read_lines(path, expected="the tags of a source line, such as V;PST")
     if len(lines) != len(texts):
@@ -45,7 +45,7 @@ def add_tags(texts: Sequence[str], source: pathlib.Path, path: pathlib.Path) -> 
 
 
 def unseen_tags(splits: dict[str, Pairs], what: str) -> dict[str, int]:
-    """Counts the sources of each split with a tag that training has not; the key names some of these tags.
+    """Counts the sources of each split with a tag that never occurs in training; the key names some of the tags.
 
     Args:
         splits: "train" and others.
@@ -57,7 +57,7 @@ def unseen_tags(splits: dict[str, Pairs], what: str) -> dict[str, int]:
 def unseen_parts(
     splits: dict[str, Pairs], what: str, kind: str, parts: Callable[[Pairs], Iterable[Iterable[str]]]
 ) -> dict[str, int]:
-    """Counts the examples of each split with a part that training has not; the key names some of these parts.
+    """Counts the examples of each split with a part that never occurs in training; the key names some of the parts.
 
     Args:
         splits: "train" and others.
@@ -77,5 +77,5 @@ def unseen_parts(
 
 
 def _visible(part: str) -> str:
-    """Returns a part of a text, as an escape in quotes where a reader would not see it or where it begins."""
+    """Returns a part of a text; as an escape in quotes if it is empty, or its start or end would be invisible."""
     return ascii(part) if part != part.strip() or not part or unicodedata.combining(part[0]) else part

@@ -6,7 +6,7 @@ from attn_jax.errors import UserError, nearest
 
 Path = str | pathlib.Path
 UTF_16 = "UTF-16; convert it to UTF-8, such as with iconv -f UTF-16 -t UTF-8"
-# What a file that begins with these bytes is, and what to do.
+# Formats of files that begin with these bytes, and advice to the user.
 SIGNS = {b"\x1f\x8b": "a gzip file; unpack it with gunzip", b"\xff\xfe": UTF_16, b"\xfe\xff": UTF_16}
 
 
@@ -60,11 +60,11 @@ def decode(data: bytes, name: str, number: int = 1) -> str:
 
     Args:
         data: a line, or several.
-        name: of the text, for messages.
-        number: of the first line of `data`.
+        name: name of the text, for messages.
+        number: number of the first line of `data`.
 
     Raises:
-        UserError: it is not UTF-8, or it is the beginning of a text in UTF-16.
+        UserError: the data is not UTF-8, or is the beginning of a text in UTF-16.
     """
     try:
         text = data.decode("utf-8")
@@ -73,7 +73,7 @@ def decode(data: bytes, name: str, number: int = 1) -> str:
         then = f", it is {known[0]}" if known else "; convert it to UTF-8"
         line = number + data.count(b"\n", 0, error.start)
         raise UserError(f"{name}, line {line}: not valid UTF-8 (byte 0x{data[error.start]:02x}){then}") from None
-    if number == 1 and data[:2].count(0) == 1:  # without a mark; the letters of ASCII are valid UTF-8 with zeros
+    if number == 1 and data[:2].count(0) == 1:  # UTF-16 without a mark: its ASCII is valid UTF-8 with zeros
         raise UserError(f"{name}, line 1: not UTF-8 (zero byte), it is {UTF_16}")
     return text.removeprefix("\ufeff") if number == 1 else text
 

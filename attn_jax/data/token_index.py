@@ -1,7 +1,7 @@
 """A folder of encoded pairs in files that are mapped into memory, made by `python -m attn_jax.cli.index`.
 
     source.tokens, target.tokens      ids of all pairs, one after the other, each pair with its eos; 2 or 4 bytes each
-    source.offsets, target.offsets    int64: where each pair begins, and the end of the last one
+    source.offsets, target.offsets    int64: start of each pair, and end of the last pair
     members.0, members.1 ...          uint32: numbers of the pairs of each bucket, in their order
     vocabularies.json                 the vocabularies, with the counts of the target words
     index.json                        sizes, buckets, and the crc32 of each of these files and of both texts
@@ -35,22 +35,22 @@ class TokenIndex(NamedTuple):
     pairs: EncodedPairs
     vocabularies: tuple[Vocabulary, Vocabulary]
     buckets: Buckets
-    members: tuple[np.ndarray, ...]  # of each bucket
-    longest: int  # source
+    members: tuple[np.ndarray, ...]  # numbers of the pairs of each bucket
+    longest: int  # length of the longest source
     unknown: tuple[float, float]  # share of unk among the tokens of each side
     checksum: int  # of all files
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Returns the smallest type of ids."""
+    """Returns the smallest integer type for ids of a vocabulary."""
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<i4")
 
 
 def open_index(folder: pathlib.Path) -> TokenIndex:
-    """Opens a folder; compares the sizes of its files, and reads none of the large ones.
+    """Opens a folder and checks the sizes of its files, without reading the large ones.
 
     Raises:
-        UserError: a file is missing, or has another size than when it was written; or the vocabularies are others.
+        UserError: a file is missing, the size of a file has changed, or the vocabularies have changed.
     """
     content = read_index(folder)
     for name, about in content["files"].items():
@@ -81,7 +81,7 @@ def read_index(folder: pathlib.Path) -> dict[str, Any]:
     """Reads index.json.
 
     Raises:
-        UserError: there is none, or it is damaged.
+        UserError: the file is missing or damaged.
     """
     if not (folder / INDEX).exists():
         kind = "is not finished; run the same command again" if (folder / PROGRESS).exists() else "has no index.json"
@@ -95,7 +95,7 @@ def verify(folder: pathlib.Path, progress: Callable[[int, int], None] = lambda d
 
     Args:
         folder: a finished folder.
-        progress: called with (bytes read, bytes in all).
+        progress: called with (bytes read, bytes in total).
 
     Raises:
         UserError: a file is missing or was changed.
@@ -110,10 +110,10 @@ def verify(folder: pathlib.Path, progress: Callable[[int, int], None] = lambda d
 
 
 def verify_texts(folder: pathlib.Path, texts: Sequence[pathlib.Path]) -> None:
-    """Compares the checksums of source and target text with those that a folder was made of.
+    """Checks by checksums that a folder was made from a source and a target text.
 
     Raises:
-        UserError: a text is another one or cannot be read, or the folder is of a version that kept no checksums.
+        UserError: a text differs or cannot be read, or the folder is of a version that stored no checksums.
     """
     kept = read_index(folder).get("texts")
     if kept is None:
@@ -127,7 +127,7 @@ def checksum_of(path: pathlib.Path, size: int | None = None, tell: Callable[[int
     """Returns the crc32 of a file, or of its first `size` bytes.
 
     Args:
-        path: of the file.
+        path: path of the file.
         size: bytes to read; None: all.
         tell: called with the number of bytes read, after each block.
 
@@ -145,7 +145,7 @@ def checksum_of(path: pathlib.Path, size: int | None = None, tell: Callable[[int
 
 
 def blocks_of(path: pathlib.Path, size: int | None = None) -> Iterator[bytes]:
-    """Yields the bytes of a file, or its first `size` ones, in blocks."""
+    """Yields the bytes of a file, or its first `size` bytes, in blocks."""
     with open(path, "rb") as file:
         while block := file.read(BLOCK if size is None else min(BLOCK, size)):
             size = None if size is None else size - len(block)
@@ -153,14 +153,14 @@ def blocks_of(path: pathlib.Path, size: int | None = None) -> Iterator[bytes]:
 
 
 def map_array(path: pathlib.Path, dtype: np.dtype) -> np.ndarray:
-    """Maps a file into memory as a one-dimensional array; a file without bytes is an empty array."""
+    """Maps a file into memory as a one-dimensional array; an empty file is an empty array."""
     if size_of(path) == 0:
         return np.zeros(0, dtype)
     return np.memmap(path, dtype, mode="r")
 
 
 def size_of(path: pathlib.Path) -> int:
-    """Returns the bytes of a file; a UserError if it cannot be found."""
+    """Returns the size of a file in bytes; raises a UserError if it does not exist."""
     try:
         return path.stat().st_size
     except OSError as error:

@@ -15,9 +15,9 @@ class TokenTable:
 
     Attributes:
         kind: key in attn_jax.data.vocabulary.STORED.
-        form: of a text with tags, such as "lemma TAB TAG;TAG"; "": texts have no tags.
+        form: format of a text with tags, such as "lemma TAB TAG;TAG"; "": texts have no tags.
         has_tags: a model can find the tags, which follow the eos of the text.
-        has_pieces: a text has many splits into tokens, of which `sample` returns one.
+        has_pieces: a text has many splits into tokens, and `sample` returns a random one.
         first: tokens that every vocabulary of the class begins with.
     """
 
@@ -26,7 +26,7 @@ class TokenTable:
     has_tags = False
     has_pieces = False
     first: tuple[str, ...] = ()
-    counts: np.ndarray | None = None  # of each token among the training targets, if an output layer needs them
+    counts: np.ndarray | None = None  # of each token in the training targets, if an output layer needs counts
 
     def __init__(self, tokens: Sequence[str]):
         self._tokens = [*SPECIAL, *tokens]
@@ -40,7 +40,7 @@ class TokenTable:
     def train(cls, lines: Iterable[str], *, vocab_size: int, min_count: int = 1, model_type: str = ""):
         """Takes the tokens seen at least `min_count` times, most frequent first, ties in order of their code points.
 
-        The tokens of `first` come before them, whether seen or not.
+        The tokens of `first` come before them, even if they do not occur.
 
         Args:
             lines: the training text.
@@ -49,7 +49,7 @@ class TokenTable:
             model_type: not used; only SentencePiece has several.
 
         Raises:
-            UserError: vocab_size has no room for a token, or no token is seen so often.
+            UserError: vocab_size has no room for a token, or no token occurs often enough.
         """
         reserved = (*SPECIAL, *cls.first)
         if vocab_size <= len(reserved):
@@ -72,7 +72,7 @@ class TokenTable:
         return self._split(text)
 
     def text_places(self, text: str) -> slice:
-        """Returns which of the tokens of a text are no tags: all."""
+        """Returns the slice of tokens that are no tags: all tokens."""
         return slice(None)
 
     def encode(self, text: str) -> list[int]:

@@ -21,7 +21,7 @@ Paths = list[pathlib.Path]
 
 
 def nothing(archives: Paths, folder: pathlib.Path) -> Paths:
-    """Returns the files as they are: they are text already."""
+    """Returns the files unchanged, since they are texts already."""
     return archives
 
 
@@ -105,5 +105,5 @@ def _write(path: pathlib.Path, data: bytes) -> pathlib.Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     part.write_bytes(data)
-    part.replace(path)  # at once, so that a file that is there is whole
+    part.replace(path)  # atomic, so that an existing file is complete
     return path

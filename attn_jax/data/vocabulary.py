@@ -13,11 +13,11 @@ from attn_jax.data.token_table import TokenTable
 from attn_jax.errors import UserError, lookup
 from attn_jax.token_ids import BOS, EOS, PAD, SPECIAL, UNK
 
-PERIOD_ID, QUESTION_ID = 4, 5  # ends of a statement and of a question in StoryWords
+PERIOD_ID, QUESTION_ID = 4, 5  # ids of "." and "?" in StoryWords
 
 
 class Words(TokenTable):
-    """Tokens are the words between white space."""
+    """Tokens are words separated by white space."""
 
     kind = "words"
 
@@ -44,8 +44,8 @@ class StoryWords(Words):
 class Characters(TokenTable):
     """Tokens are the code points, including spaces.
 
-    The text "<unk>", which `decode` writes for an unknown one, is one unknown token again. Where the vocabulary has all
-    letters of "<unk>", as after training on a text with it, it is these letters.
+    The text "<unk>", which `decode` writes for an unknown token, is encoded as one unknown token; but as its letters if
+    the vocabulary has all of them, as after training on a text with "<unk>".
     """
 
     kind = "characters"
@@ -72,7 +72,7 @@ class Characters(TokenTable):
 
 
 def split_letters(text: str) -> list[str]:
-    """Splits a text into its code points; "<unk>", which outputs have for an unknown one, stays whole."""
+    """Splits a text into code points; keeps "<unk>", which stands for an unknown one in outputs, as one token."""
     first, *others = text.split(SPECIAL[UNK])
     return [*first, *(token for other in others for token in (SPECIAL[UNK], *other))]
 
@@ -93,7 +93,7 @@ class Inflections(TokenTable):
         return [*(f"<{tag}>" for tag in tags.split(";") if tab), *lemma]
 
     def text_places(self, text: str) -> slice:
-        """Returns which of the tokens of `lemma TAB tags` are of the lemma."""
+        """Returns the slice of the tokens of `lemma TAB tags` that belong to the lemma."""
         return slice(len(tags_of(text)), None)
 
     def join(self, tokens: Iterable[str]) -> str:
@@ -110,8 +110,8 @@ class Inflections(TokenTable):
 class TaggedLemmas(TokenTable):
     """Tokens of `lemma TAB tags`: each code point of the lemma, <eos>, then each tag, written as <V>.
 
-    Tags are joined by ";". With the eos that ends every source a model finds lemma and tags. A text without a tab is a
-    lemma without tags.
+    Tags are joined by ";". A model can separate lemma and tags at the first eos; a second one ends the source. A text
+    without a tab is a lemma without tags.
     """
 
     kind = "tagged_lemmas"
@@ -124,7 +124,7 @@ class TaggedLemmas(TokenTable):
         return [*lemma, SPECIAL[EOS], *(f"<{tag}>" for tag in tags.split(";") if tab)]
 
     def text_places(self, text: str) -> slice:
-        """Returns which of the tokens of `lemma TAB tags` are of the lemma."""
+        """Returns the slice of the tokens of `lemma TAB tags` that belong to the lemma."""
         return slice(len(text.partition("\t")[0]))
 
     def encode(self, text: str) -> list[int]:
@@ -144,10 +144,10 @@ class TaggedLemmas(TokenTable):
 
 
 class TaggedTexts:
-    """Tokens of `text TAB tags`: those of the text by a vocabulary of its own, <eos>, then each tag, written as <V>.
+    """Tokens of `text TAB tags`: tokens of the text by another vocabulary, <eos>, then each tag, written as <V>.
 
-    Tags are joined by ";"; spaces around them count nothing. Their ids follow those of the vocabulary of texts. With
-    the eos that ends every source a model finds text and tags. A text without a tab has no tags.
+    Tags are joined by ";"; spaces around them are ignored. Ids of tags follow the ids of the vocabulary of texts. A
+    model can separate text and tags at the first eos; a second one ends the source. A text without a tab has no tags.
     """
 
     kind = "tagged_texts"
@@ -162,7 +162,7 @@ class TaggedTexts:
             tags: all tags.
 
         Raises:
-            UserError: a tag is there twice.
+            UserError: a tag occurs twice.
         """
         if len(set(tags)) != len(tags):
             raise UserError(f"a vocabulary of {self.kind} with the same tag twice")
@@ -173,7 +173,7 @@ class TaggedTexts:
 
     @property
     def has_pieces(self) -> bool:
-        """Whether a text has many splits into tokens, of which `sample` returns one."""
+        """Tells whether a text has many splits into tokens, so that `sample` returns a random one."""
         return self.texts.has_pieces
 
     @classmethod
@@ -187,7 +187,7 @@ class TaggedTexts:
         return [*self.texts.tokenize(text.partition("\t")[0]), SPECIAL[EOS], *map(_written, tags_of(text))]
 
     def text_places(self, text: str) -> slice:
-        """Returns which of the tokens of `text TAB tags` are of the text."""
+        """Returns the slice of the tokens of `text TAB tags` that belong to the text."""
         return slice(len(self.texts.tokenize(text.partition("\t")[0])))
 
     def encode(self, text: str) -> list[int]:
@@ -195,7 +195,7 @@ class TaggedTexts:
         return [*self.texts.encode(text.partition("\t")[0]), EOS, *self._tag_ids(text)]
 
     def sample(self, texts: Sequence[str], *, alpha: float, seed: int) -> list[list[int]]:
-        """Encodes `text TAB tags` with texts of pieces that are split at random, see SentencePiece."""
+        """Encodes `text TAB tags`, with the texts split into pieces at random, see SentencePiece.sample."""
         rows = self.texts.sample([text.partition("\t")[0] for text in texts], alpha=alpha, seed=seed)
         return [[*row, EOS, *self._tag_ids(text)] for row, text in zip(rows, texts, strict=True)]
 
@@ -257,7 +257,7 @@ def _with_tags(text: str, tags: Sequence[str]) -> str:
 
 
 class Questions(Words):
-    """Words of the question of `image` or `image TAB question`, where `image` is the name of an image."""
+    """Tokens are the words of the question in `image` or `image TAB question`; `image` is the name of an image."""
 
     kind = "questions"
 
@@ -279,7 +279,7 @@ def from_json(data: dict) -> "Vocabulary":
 
 Vocabulary = Words | StoryWords | Characters | Inflections | TaggedLemmas | TaggedTexts | SentencePiece
 
-TEXT_VOCABULARIES = {"words": Words, "characters": Characters, "sentencepiece": SentencePiece}  # of any text
+TEXT_VOCABULARIES = {"words": Words, "characters": Characters, "sentencepiece": SentencePiece}  # for any text
 VOCABULARIES = TEXT_VOCABULARIES | {
     "stories": StoryWords,
     "inflection": Inflections,

@@ -1,4 +1,4 @@
-"""Vocabularies of text tasks as choices: what each name in TEXT_VOCABULARIES has options for."""
+"""Options of the vocabularies in TEXT_VOCABULARIES, for text tasks."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from attn_jax.parts import Options, option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularyChoice(Options):
-    """Base of the options of a vocabulary; what a vocabulary has no option for is never read.
+    """Base of the options of a vocabulary; the defaults of options that a vocabulary lacks are never read.
 
     Attributes:
         name: key in TEXT_VOCABULARIES.
@@ -60,7 +60,7 @@ class PiecesOptions(VocabularyChoice):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledPiecesOptions(PiecesOptions):
-    """Options of a vocabulary of subword pieces, into which the training may split texts at random."""
+    """Options of a vocabulary of subword pieces, with random splits in training."""
 
     sample: float = option(
         0.0,

@@ -1,7 +1,7 @@
-"""Word vectors trained elsewhere, from text files: a word and its numbers in each line.
+"""Pretrained word vectors from text files: a word and its numbers in each line.
 
     the 0.418 0.24968 -0.41242 ...          GloVe
-    400000 300                              word2vec and fastText have this line first: number of words, and of columns
+    400000 300                              first line of word2vec and fastText: number of words and of columns
 
 Only the words of a vocabulary are kept, so a file may be much larger than the memory.
 """
@@ -15,13 +15,13 @@ from attn_jax.errors import UserError
 from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Array, Bool, Float
 
-SHOWN = 5  # words that a message names
+SHOWN = 5  # number of words that a message names
 
 
 class WordVectors(NamedTuple):
     """Vectors of some tokens of a vocabulary."""
 
-    rows: Float[Array | np.ndarray, "v d"]  # zeros where the file has none
+    rows: Float[Array | np.ndarray, "v d"]  # zeros for tokens that the file lacks
     found: Bool[Array | np.ndarray, "v"]
 
     def __str__(self) -> str:
@@ -29,14 +29,14 @@ class WordVectors(NamedTuple):
 
 
 def read_vectors(path: str | pathlib.Path, tokens: list[str]) -> WordVectors:
-    """Reads the vectors of these tokens; of a word that occurs twice, the first one.
+    """Reads the vectors of these tokens; if a word occurs twice, the first vector counts.
 
-    A token that is not in the file as it is gets the vector of its lower-case form, if there is one. Special tokens
-    such as pad have none.
+    A token that is not in the file gets the vector of its lower-case form, if there is one. Special tokens such as pad
+    have none.
 
     Raises:
-        UserError: the file cannot be read, a line is not a word and as many finite numbers as in the first line, or
-            none of the tokens is there.
+        UserError: the file cannot be read; a line is not a word and as many finite numbers as in the first line; or
+            the file has none of the tokens.
     """
     path = pathlib.Path(path)
     wanted: dict[str, list[int]] = {}
@@ -52,7 +52,7 @@ def read_vectors(path: str | pathlib.Path, tokens: list[str]) -> WordVectors:
                     width = int(parts[1])
                     continue
                 width = width or len(parts) - 1
-                word = " ".join(parts[:-width])  # in some files a word may have spaces; "" where numbers are missing
+                word = " ".join(parts[:-width])  # words of some files have spaces; "" if numbers are missing
                 if width < 1 or not word:
                     raise _wrong(path, number, line, width)
                 if word not in wanted:
@@ -78,7 +78,7 @@ def read_vectors(path: str | pathlib.Path, tokens: list[str]) -> WordVectors:
 
 
 def _is_count(text: str) -> bool:
-    return text.isdecimal() and len(text) < 10  # isdigit would take "²", which is no number
+    return text.isdecimal() and len(text) < 10  # isdigit is True for "²", which int cannot parse
 
 
 def _numbers(parts: list[str], path: pathlib.Path, number: int, line: str, width: int) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""Greedy decoding, sampling and beam search, which know no model."""
+"""Greedy decoding, sampling and beam search, independent of the model."""

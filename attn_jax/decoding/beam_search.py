@@ -25,12 +25,12 @@ def _take(tree: PyTree, index: Int[Array, "b n"]) -> PyTree:
 
 
 def _best(score: Float[Array, "b n"], tree: PyTree, k: int) -> PyTree:
-    """Takes the k rows of the second axis with the best scores, best first; of equal ones the first."""
+    """Takes the k rows of the second axis with the best scores, best first; ties go to the first row."""
     return _take(tree, jax.lax.top_k(score, k)[1])
 
 
 def _only(hypotheses: Hypotheses, where: Bool[Array, "b n"]) -> Hypotheses:
-    """Gives the hypotheses that are not `where` a log_prob and score of -inf."""
+    """Sets log_prob and score of hypotheses to -inf, except `where` is True."""
     log_prob = jnp.where(where, hypotheses.log_prob, -jnp.inf)
     return hypotheses._replace(log_prob=log_prob, score=jnp.where(where, hypotheses.score, -jnp.inf))
 
@@ -56,10 +56,10 @@ def beam_search(
     """Finds the `beam_size` best sentences, best first, by score = log_prob / ((5 + length) / 6) ** length_penalty.
 
     At each step the beam_size alive hypotheses are extended by every token. Extensions that end with eos and are among
-    the best beam_size by log_prob (they have the same length) compete with the hypotheses that ended before; the best
-    beam_size of these are kept. The best beam_size extensions that do not end are alive at the next step. A sentence is
-    done at its limit, or when no alive hypothesis, with the best penalty that it can still reach, could beat the worst
-    of beam_size ended ones. So stopping early does not change the result; a larger length_penalty takes longer.
+    the best beam_size by log_prob (they have the same length) compete with the ended hypotheses; the best beam_size are
+    kept. The best beam_size extensions without eos are alive at the next step. A sentence is done at its limit, or when
+    no alive hypothesis, with the best penalty that it can still reach, could beat the worst of beam_size ended ones. So
+    stopping early does not change the result; a larger length_penalty takes longer.
 
     Ended hypotheses come first. If there are fewer than beam_size, hypotheses cut off at the limit follow, best first,
     and if there are still too few, empty rows with log_prob and score -inf. A beam of 1 without a length penalty is
@@ -95,10 +95,10 @@ class Beams(NamedTuple):
     """The state of a beam search after t tokens."""
 
     t: Int[Array, ""]
-    token: Int[Array, "b k"]  # the last one of each alive hypothesis
-    state: PyTree  # of the step, with an axis of beams after b
+    token: Int[Array, "b k"]  # last token of each alive hypothesis
+    state: PyTree  # state of `step`, with an axis of beams after b
     alive: Hypotheses  # best first
-    ended: Hypotheses  # best first, those with a score of -inf stand for none
+    ended: Hypotheses  # best first; a score of -inf marks an empty place
     done: Bool[Array, "b"]
 
 
@@ -111,7 +111,7 @@ class Extensions(NamedTuple):
 
 
 def _start_beams(state: PyTree, k: int, max_length: int, limits: Int[Array, "b"], bos: int, pad: int) -> Beams:
-    """Returns beams with one alive hypothesis, the empty one, as k equal ones would stay equal; none has ended."""
+    """Returns beams with one alive hypothesis, the empty one (k equal ones would stay equal), and none ended."""
     shape = (*limits.shape, k)
     impossible = _impossible(shape, max_length, pad)
     empty = impossible._replace(
@@ -127,7 +127,7 @@ def _extend(
     tokens: Int[Array, "b k n"],
     length_penalty: float | Float[Array, ""],
 ) -> Extensions:
-    """Finds the best 2k of all extensions; at most k of them end, one of each beam, so at least k do not."""
+    """Finds the best 2k extensions. At most k end with eos, one per beam, so at least k do not."""
     b, k, n = log_probs.shape
     extended = beams.alive.log_prob[..., None] + log_probs
     log_prob, index = jax.lax.top_k(extended.reshape(b, k * n), 2 * k)
@@ -140,7 +140,7 @@ def _extend(
 
 
 def _keep_ended(beams: Beams, extensions: Extensions, eos: int) -> Hypotheses:
-    """Returns the best k of those that ended before and of those among the best k extensions that end now."""
+    """Returns the best k ended hypotheses, including those of the best k extensions that end now."""
     k = beams.token.shape[1]
     accepted = _only(extensions.hypotheses, (extensions.token == eos) & ~beams.done[:, None])
     hypotheses = _join(beams.ended, jax.tree.map(lambda x: x[:, :k], accepted))
@@ -150,7 +150,7 @@ def _keep_ended(beams: Beams, extensions: Extensions, eos: int) -> Hypotheses:
 def _keep_alive(
     beams: Beams, extensions: Extensions, eos: int, state: PyTree
 ) -> tuple[Int[Array, "b k"], PyTree, Hypotheses]:
-    """Returns (token, state, alive) of the best k extensions that do not end; `state` is that after the step."""
+    """Returns (token, state, alive) of the best k extensions without eos; `state` is the state after the step."""
     going_on = _only(extensions.hypotheses, extensions.token != eos)
     best = _best(going_on.score, extensions._replace(hypotheses=going_on), beams.token.shape[1])
     # Finished rows do not change; their state is still updated, but not used.
@@ -159,8 +159,8 @@ def _keep_alive(
 
 
 def _is_done(beams: Beams, limits: Int[Array, "b"], length_penalty: float | Float[Array, ""]) -> Bool[Array, "b"]:
-    """Tells which rows are at their limit, or have no alive hypothesis that could still be among the best."""
-    # The penalty is monotonic in the length, so the best one ahead is at the next step or at the limit.
+    """Tells which rows are at their limit, or have no alive hypothesis that could still enter the best k."""
+    # The penalty is monotonic in the length, so the best reachable one is at the next step or at the limit.
     ahead = length_penalty_of(beams.t + 1, length_penalty), length_penalty_of(limits, length_penalty)
     best_ahead = beams.alive.log_prob[:, 0] / jnp.maximum(*ahead)
     return beams.done | (beams.t >= limits) | (beams.ended.score[:, -1] >= best_ahead)
@@ -174,7 +174,7 @@ def _impossible(shape: tuple[int, ...], max_length: int, pad: int) -> Hypotheses
 
 
 def _ended_first(ended: Hypotheses, alive: Hypotheses, pad: int) -> Hypotheses:
-    """Returns those that ended, whose scores are sorted, -inf for none, and in their free places those alive."""
+    """Fills the empty places of the ended hypotheses, whose scores are sorted, with alive hypotheses."""
     num_ended = jnp.sum(ended.score > -jnp.inf, axis=1, keepdims=True)
     k = ended.score.shape[1]
     place = jnp.arange(k)

@@ -1,16 +1,16 @@
-"""Decoding with any step function: greedy and sampled, and what beam_search.py shares with them.
+"""Greedy decoding and sampling with any step function, and the helpers that beam_search.py shares.
 
     step(memory, state, token [b], k) -> (state, log_probs [b, k], tokens [b, k])
 
-`memory` is the same at all steps (encoder states, projected keys), `state` changes; both are pytrees whose leaves have
-a leading axis b, one row for each sentence, and no row depends on another. The tokens are the k most probable ones,
-best first, or all if there are fewer; k = None asks for all, in the order of their numbers. log_probs are normalized,
-so <= 0. All functions here are pure, batched and meant to be compiled by the caller's jit.
+`memory` is the same at all steps (encoder states, projected keys), `state` changes. Both are pytrees whose leaves have
+a leading axis b, one row for each sentence; rows are independent. The tokens are the k most probable ones, best first,
+or all if there are fewer; k = None returns all, in the order of their ids. log_probs are normalized, so <= 0. All
+functions here are pure, batched and meant to be compiled by the caller's jit.
 
 Each sentence has its own limit of target tokens, `limits` [b], so its result does not depend on the rest of the batch
 or on padding. A sentence is done when it ends with eos or reaches its limit; the loop stops when all are done. Rows
 that only fill up a batch should have the limit 0. Tokens that are `forbidden`, pad and bos by default, are never
-proposed, but the other probabilities are not renormalized: log_prob is always the model's own (teacher-forced)
+generated, but the other probabilities are not renormalized: log_prob is always the model's own (teacher-forced)
 log-probability of the tokens, eos included.
 """
 
@@ -47,7 +47,7 @@ def candidates(
 
 
 def checked_limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array, "b"]:
-    """Returns the limits, at most max_length; raises a UserError if either cannot be used."""
+    """Returns the limits, cut to max_length; raises a UserError if either is invalid."""
     if max_length < 1:
         raise UserError(f"max_length is {max_length}; expected at least 1")
     limits = jnp.asarray(limits, jnp.int32)
@@ -60,8 +60,8 @@ class Generated(NamedTuple):
     """The sentences so far, one per row, after t tokens."""
 
     t: Int[Array, ""]
-    token: Int[Array, "b"]  # the last one
-    state: PyTree  # of the step
+    token: Int[Array, "b"]  # last token
+    state: PyTree  # state of `step`
     tokens: Int[Array, "b m"]
     log_prob: Float[Array, "b"]
     length: Int[Array, "b"]
@@ -69,9 +69,9 @@ class Generated(NamedTuple):
 
 
 def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, pad, forbidden) -> Hypotheses:
-    """Generates a sentence per row, token after token, by choose(t, candidates [b, n]) -> place of the token [b].
+    """Generates one sentence per row; choose(t, candidates [b, n]) returns the index [b] of the next token.
 
-    The candidates are the k most probable tokens, and forbidden ones among them.
+    The candidates are log_probs of the k most probable tokens, -inf for forbidden ones.
     """
     limits = checked_limits(limits, max_length)
 
@@ -100,7 +100,7 @@ def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, p
 
 
 def is_going_on(now: Any) -> Bool[Array, ""]:
-    """Tells whether any row is not done, by `now.done` [b]: the condition of the loop of every method."""
+    """Tells whether any row is not done (`now.done` [b]): the loop condition of every method."""
     return ~jnp.all(now.done)
 
 
@@ -148,10 +148,10 @@ def sample(
     """Samples tokens from softmax(log_probs / temperature), cut to the `top_k` best, then to the nucleus of `top_p`.
 
     Args:
-        rngs: one typed key for each sentence, so that its sample does not depend on the rest of the batch.
+        rngs: one typed key for each sentence, so that its sample is independent of the rest of the batch.
         temperature: above 1 flattens, below 1 sharpens the distribution; 0 is greedy.
         top_k: 0 keeps all tokens.
-        top_p: keeps the smallest set of best tokens with at least this probability; 1 keeps all.
+        top_p: keeps the smallest set of most probable tokens with at least this total probability; 1 keeps all.
 
     The log_prob of the result is the model's, without temperature and cuts.
     Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1 (nucleus).
@@ -175,7 +175,7 @@ def sample(
         logits, places = jax.lax.top_k(logits, min(top_k or size, size))  # best first
         if top_p < 1:
             probs = jax.nn.softmax(logits)
-            better = jnp.cumsum(probs, axis=-1) - probs  # probability of all better ones
+            better = jnp.cumsum(probs, axis=-1) - probs  # total probability of all better tokens
             logits = jnp.where(better < top_p, logits, -jnp.inf).at[:, 0].set(logits[:, 0])
         rank = jax.vmap(jax.random.categorical)(rngs_t, logits)
         return jnp.take_along_axis(places, rank[:, None], axis=1)[:, 0].astype(jnp.int32)

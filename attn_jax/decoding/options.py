@@ -13,7 +13,7 @@ from attn_jax.token_ids import NEVER_GENERATED, UNK
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GreedyOptions(Options):
-    """Options of taking the most probable token; base of the other methods."""
+    """Options of greedy decoding; base of the other methods."""
 
     search: ClassVar[Callable] = staticmethod(greedy)  # (step, memory, state, **arguments) -> Hypotheses
     has_beams: ClassVar[bool] = False  # its Hypotheses have an axis of beams, best first
@@ -23,11 +23,11 @@ class GreedyOptions(Options):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of `search` that only this method has."""
+        """Arguments of `search` that are specific to the method."""
         return {}
 
     def check_vocabulary(self, vocab_size: int) -> None:
-        """Raises a UserError if there are more candidates than can be searched."""
+        """Raises a UserError if the vocabulary is too large for the search."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class BeamOptions(GreedyOptions):
     length_penalty: float = option(
         1.0,
         "exponent alpha of the penalty ((5 + length) / 6) ** alpha (Wu 2016)",
-        at_least=-10,  # beyond these it leaves the range of float32
+        at_least=-10,  # beyond these limits the score leaves the range of float32
         at_most=10,
     )
     n_best: int = option(1, "predictions per sentence, the best of the beam", at_least=1)
@@ -88,7 +88,7 @@ METHODS = {"greedy": GreedyOptions, "beam": BeamOptions, "sample": SampleOptions
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoEnsemble(Options):
-    """Options of one model."""
+    """Options of decoding with a single model."""
 
     every_seed: ClassVar[bool] = False
     workdirs: ClassVar[tuple] = ()
@@ -96,14 +96,14 @@ class NoEnsemble(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeedEnsemble(NoEnsemble):
-    """Options of the models of all seeds of a run."""
+    """Options of an ensemble of all seeds of a run."""
 
     every_seed: ClassVar[bool] = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunEnsemble(NoEnsemble):
-    """Options of the models of several runs."""
+    """Options of an ensemble of several runs."""
 
     workdirs: tuple = option((), "work directories of other runs with the same vocabularies", each=str, path=True)
     every_seed: bool = option(False, "all seeds of each run, not its chosen one alone")
@@ -156,7 +156,7 @@ class DecodeOptions(Options):
 
     @property
     def replace_unk(self) -> bool:
-        """Tells whether a generated unk becomes a word of the source."""
+        """Tells whether a generated unk is replaced by a source word."""
         return self.unk == "replace"
 
     @property

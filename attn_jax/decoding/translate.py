@@ -21,16 +21,16 @@ from attn_jax.tasks.task import Encode
 from attn_jax.token_ids import BOS, EOS, PAD, SPECIAL, UNK, content
 from attn_jax.types import Array, Int, Params, PRNGKeyArray, Source
 
-FURTHER = 2**32 - 1  # folded into the rng it gives the rngs of further samples; no sentence has this number
+FURTHER = 2**32 - 1  # folded into the rng for the second and later samples; no sentence has this number
 
 
 class Translation(NamedTuple):
     """A translation of a sentence."""
 
     text: str
-    log_prob: float  # of its tokens, eos included
+    log_prob: float  # log-probability of the tokens, eos included
     score: float  # log_prob / length penalty
-    ids: tuple[int, ...] | None = None  # of its tokens, without eos; None: not known
+    ids: tuple[int, ...] | None = None  # token ids without eos; None: unknown
 
 
 class Translator:
@@ -40,10 +40,10 @@ class Translator:
         model: functions of (params, batch), see attn_jax.models.base.Model.
         source_vocabulary, target_vocabulary: as in training.
         options: see DecodeOptions.
-        seed: the samples of a run depend on it.
-        encode: from pairs to ids, `encode_pairs`, `encode_stories` or `encode_pictures`.
-        limit_by_source: outputs have at most 2 s + 10 tokens for s source tokens, eos included; images have none.
-        buckets: of the training; see attn_jax.data.batching.round_up.
+        seed: seed of random samples.
+        encode: function from pairs to ids: `encode_pairs`, `encode_stories` or `encode_pictures`.
+        limit_by_source: outputs have at most 2 s + 10 tokens for s source tokens, eos included; not for images.
+        buckets: buckets of training; see attn_jax.data.batching.round_up.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class Translator:
         return self._encode(pairs, self.source_vocabulary, self.target_vocabulary)
 
     def limits(self, pairs: EncodedPairs) -> Int[np.ndarray, " n"]:
-        """Returns the largest number of tokens of an output for each of n pairs, eos included if it comes."""
+        """Returns the maximal number of output tokens for each of n pairs, including an eos."""
         most = np.full(len(pairs), self.options.max_length)
         return self._most(pairs.source.lengths) if self._by_length else most
 
     def _most(self, source_length: int | Int[np.ndarray, " n"]) -> np.integer | Int[np.ndarray, " n"]:
-        """Returns the largest number of tokens of an output for a source of this length, eos included in both."""
+        """Returns the maximal number of output tokens for a source of this length, eos included in both."""
         return np.minimum(self.options.max_length, 2 * source_length + 10)
 
     def outputs(self, params: Params, texts: Sequence[str]) -> list[str]:
@@ -84,13 +84,13 @@ class Translator:
         return self.translated(params, texts).target
 
     def translated(self, params: Params, texts: Sequence[str]) -> Pairs:
-        """Returns the texts with their `outputs`, and the ids of these: encoding the output again may give others."""
+        """Returns the texts with their `outputs` and the output ids, since encoding an output may give other ids."""
         nothing = Translation("", -math.inf, -math.inf)
         best = [found[0] if found else nothing for found in self.translate(params, texts)]
         return Pairs(list(texts), [one.text for one in best], target_ids=[one.ids for one in best])
 
     def target_tokens(self, text: str, ids: Sequence[int] | None = None) -> list[str]:
-        """Returns the tokens of a target, as it is written, or those of the ids that it was decoded from."""
+        """Returns the tokens of a target text or, if given, of the `ids` that it was decoded from."""
         written = self.target_vocabulary.tokenize(text)
         if ids is None:
             return written
@@ -103,9 +103,9 @@ class Translator:
     def translate(self, params: Params, texts: Sequence[str], first: int = 0) -> list[list[Translation]]:
         """Returns the n_best translations of each text, best first; they do not depend on the other texts.
 
-        The translation of an empty text is empty. Samples depend on the number of the text, which is `first` for the
-        first one: texts that are part of a longer list get the same samples as in the whole list. The n_best samples of
-        a text are independent and not sorted; the first is the one that n_best = 1 gives.
+        The translation of an empty text is empty. Samples depend on the number of the text, counted from `first`, so
+        that a part of a longer list gets the same samples as in the whole list. The n_best samples of a text are
+        independent and not sorted; the first one equals the sample for n_best = 1.
         """
         results = [[Translation("", 0.0, 0.0)] if not text.strip() else [] for text in texts]
         filled = [i for i, text in enumerate(texts) if text.strip()]
@@ -128,7 +128,7 @@ class Translator:
         found = []
         for beam in range(self.options.n_best):
             if not np.isfinite(decoded.log_prob[row, beam]):
-                continue  # there are fewer sentences than beams
+                continue  # an empty place: fewer sentences than beams
             ids = content(decoded.tokens[row, beam, : decoded.length[row, beam]])
             words = self._replaced(params, text, ids) if self.options.replace_unk and UNK in ids else None
             words = self.target_vocabulary.decode(ids) if words is None else self.target_vocabulary.join(words)
@@ -142,15 +142,15 @@ class Translator:
         batch = encoded.batch(np.array([0]), shape)
         weights = np.asarray(self.attention_weights(params, batch))[0]
         vocabulary = self.source_vocabulary
-        # Neither a tag nor the eos before it is part of an output.
+        # Tags, and the eos before them, are not part of the output.
         places = vocabulary.text_places(text)
         copied = vocabulary.tokenize(text)[places]
         return replace_unk(self.target_vocabulary.tokens(ids), weights[:, places], copied, SPECIAL[UNK])
 
     def _decode_batch(self, params: Params, source: Source, limits: Int[Array, " b"], numbers: Array) -> Hypotheses:
-        """Decodes a batch: fields [b, n_best, ...]."""
+        """Decodes a batch; the fields of the result are [b, n_best, ...]."""
         options = self.options
-        # The caches of a decode state, which every step reads, are as long as the longest output can be.
+        # Every step reads the whole caches of the decode state, so their length is that of the longest possible output.
         length = int(self._most(source.shape[1])) if self._by_length else options.max_length
         memory, state = self.model.start(params, source, length)
         step = partial(self.model.step_top_k, params)

@@ -15,7 +15,7 @@ def replace_unk(
     Args:
         tokens: target tokens, without bos and eos.
         weights: row t has the attention weights of token t; further rows (eos, padding) and columns (beyond the source
-            tokens) are not used. A token whose weights are all 0 stays as it is.
+            tokens) are not used. A token whose weights are all 0 is not replaced.
 
     Raises:
         ValueError: there are fewer rows of weights than tokens.

@@ -1,4 +1,4 @@
-"""Sequences that the maps of a model compare, by the names of the maps."""
+"""The query and key sequences of each attention map, by the name of the map."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from attn_jax.models.module import BOTH, DECODER, ENCODER, TO_SOURCE
 
 
 class Place(NamedTuple):
-    """Sequences of the queries and the keys of a map: keys of `labels_of`."""
+    """Names of the query sequence (rows) and the key sequence (columns) of a map, as in `labels_of`."""
 
     rows: str
     columns: str

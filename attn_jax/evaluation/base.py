@@ -19,22 +19,22 @@ Split = Pairs | Points
 
 
 class Metric(NamedTuple):
-    """A number that says how good a model is.
+    """A metric.
 
-    `best` is "min" or "max", or None where neither a low nor a high value is better. The arguments of `compute` and of
-    `statistics` are those of the table that the metric is in. A metric with statistics is a function of their sum over
-    the examples: score(sum of statistics [n, k] over n) = compute.
+    `best` is "min" or "max", or None if neither a low nor a high value is better. Each table of metrics states the
+    arguments of `compute` and `statistics`. A metric with statistics is a function of their sum over the examples:
+    score(sum of statistics [n, k] over n) = compute.
     """
 
     compute: Callable
     best: str | None
-    statistics: Callable | None = None  # of each example: [n, k]
+    statistics: Callable | None = None  # -> [n, k], one row per example
     score: Callable | None = None  # [k] -> value
     unit: str = ""  # written after a value, such as " %"
 
 
 class Example(NamedTuple):
-    """An example of a split, and what was predicted for it."""
+    """An example of a split, and the model's prediction."""
 
     source: str
     output: str
@@ -45,10 +45,10 @@ class Results(NamedTuple):
     """Values of metrics, and how they were measured."""
 
     values: dict[str, dict[str, Any]]  # metric -> {"mean", "std", "seeds": the value of each seed}
-    signatures: dict[str, str]  # metric -> settings that the value depends on, for those that have any
-    examples: tuple[Example, ...] = ()  # the first ones, by the first seed, where outputs were computed
-    statistics: Mapping[str, list[np.ndarray]] = MappingProxyType({})  # metric -> of each seed, [n, k], if asked for
-    outputs: tuple[list[str], ...] = ()  # of each seed, of n examples, if asked for
+    signatures: dict[str, str]  # metric -> settings that the value depends on, if any
+    examples: tuple[Example, ...] = ()  # first examples, predicted by the first seed, if outputs were computed
+    statistics: Mapping[str, list[np.ndarray]] = MappingProxyType({})  # metric -> [n, k] of each seed, if requested
+    outputs: tuple[list[str], ...] = ()  # n outputs of each seed, if requested
 
 
 @runtime_checkable
@@ -57,8 +57,8 @@ class Evaluator(Protocol):
 
     Attributes:
         metrics: name -> Metric, for all available metrics.
-        unit: the examples of a split, "sentences" or "points".
-        loss_unit: the unit of the loss in training and validation; "" if these are not comparable.
+        unit: what an example is, "sentences" or "points".
+        loss_unit: the unit of the training and validation losses; "" if the two are not comparable.
     """
 
     metrics: Mapping[str, Metric]
@@ -70,7 +70,7 @@ class Evaluator(Protocol):
     ) -> Results:
         """Computes the loss and the metrics `names` of a split of n examples, for each seed.
 
-        With `each` the results also have the statistics and the outputs of each example, where there are any.
+        With `each` the results also have the statistics and the outputs of each example, if the model has any.
 
         Raises:
             UserError: a metric is unknown, or cannot be computed.
@@ -99,7 +99,7 @@ class Predictor(Protocol):
         ...
 
     def checksums(self, split: Split) -> dict[str, int]:
-        """Returns {"examples": checksum} of a split that was measured, and "images" of images."""
+        """Returns {"examples": checksum} of a measured split, and for images also "images"."""
         ...
 
     def read_lines(self, lines: Iterable[str]) -> list[str]:
@@ -107,15 +107,15 @@ class Predictor(Protocol):
         ...
 
     def read_pairs(self, pairs: Pairs) -> Pairs:
-        """Reads pairs that people wrote: brings them into the form of the task's own.
+        """Converts pairs written by people into the format of the task.
 
         Raises:
-            UserError: a line is not a source or not a target of the task.
+            UserError: a line is no valid source or target of the task.
         """
         ...
 
     def read_files(self, source: str, target: str) -> Split:
-        """Reads a split from files, of which `target` may be "" where the source has the targets.
+        """Reads a split from files; `target` is "" if the source file contains the targets.
 
         Raises:
             UserError: a file is missing, cannot be read, or does not suit the model.
@@ -123,15 +123,15 @@ class Predictor(Protocol):
         ...
 
     def accept(self, pairs: Pairs, file: str) -> Pairs:
-        """Returns the pairs of a file after checks and notices of what the model does not know.
+        """Checks the pairs of a file, gives notices of unknown tokens, and returns the pairs.
 
         Raises:
-            UserError: a target is not one that the model can give.
+            UserError: the model cannot predict a target.
         """
         ...
 
     def report(self, sources: Sequence[str], targets: Sequence[str] = ()) -> None:
-        """Gives a notice if there is something in the sources or the targets that the model does not know."""
+        """Gives a notice of parts of the sources or targets that the model does not know, such as unknown tokens."""
         ...
 
     def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:

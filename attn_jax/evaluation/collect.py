@@ -1,10 +1,10 @@
-"""Attention weights of examples, of every place of a model: each layer, each head, each hop, each query.
+"""Attention weights of examples, for every layer, head, hop and query of a model.
 
     setup.collector.collect(params, split) -> [Collected, ...]
 
 A Collected is an example with the model's output, its loss and its maps; a Map is an array of weights [..., q, k] with
-names for all axes and labels for rows and columns. Reports show them, analyses measure them. The collector of a kind of
-data is that of its `DataKind` (kinds.py); a new map of a model needs one line in attn_jax.evaluation.attended.PLACES.
+names for all axes and labels for rows and columns. Reports show them, analyses measure them. Each `DataKind` (kinds.py)
+has its collector; a new map of a model needs one line in attn_jax.evaluation.attended.PLACES.
 """
 
 import dataclasses
@@ -35,9 +35,9 @@ BOS_LABEL, EOS_LABEL = "<bos>", "<eos>"
 class Map(NamedTuple):
     """Attention weights of one place of a model for one example; zero where a key is masked.
 
-    `axes` names the leading axes, such as ("layer", "head"); () if there are none. Layers, heads and hops count from 1
-    where they are shown. `samples` are keys x ~ weights of each query where the key is latent (hard attention), each
-    query on its own; -1 where all weights of the query are zero.
+    `axes` names the leading axes, such as ("layer", "head"); () if there are none. Layers, heads and hops are numbered
+    from 1 when shown. For hard attention, `samples` has keys sampled from the weights, independently for each query; -1
+    where all weights of the query are zero.
     """
 
     name: str
@@ -49,21 +49,21 @@ class Map(NamedTuple):
 
 
 class Image(NamedTuple):
-    """An image that was looked at, and the numbers of rows and columns of its cells."""
+    """An attended image, and the numbers of rows and columns of its cells."""
 
     pixels: UInt8[np.ndarray, "h w c"]
     cells: tuple[int, int]
 
 
 class Collected(NamedTuple):
-    """An example, what the model made of it, and where it looked."""
+    """An example, the model's output, and its attention maps."""
 
     source: str
     output: str
     reference: str  # "" if there is none
-    loss: float  # of the reference, in `loss_unit` of the collector; nan if there is none
+    loss: float  # loss of the reference, in `loss_unit` of the collector; nan without a reference
     maps: tuple[Map, ...]
-    evidence: tuple[int, ...] = ()  # numbers of the columns that support the reference, from 1
+    evidence: tuple[int, ...] = ()  # columns that support the reference, numbered from 1
     image: Image | None = None  # its cells are the first columns of the maps
     path: tuple[tuple[float, float, float, float], ...] = ()  # left, top, right, bottom of each glimpse, in pixels
 
@@ -74,20 +74,20 @@ class Collector(Protocol):
 
     Attributes:
         loss_unit: the unit of `Collected.loss`.
-        exact: whether an output can equal its reference, as texts and classes can, and measured numbers hardly.
+        exact: whether outputs can equal references: True for texts and classes, False for real numbers.
     """
 
     loss_unit: str
     exact: bool
 
     def collect(self, params: Params, split: Split, *, seed: int = 0, forced: bool = False) -> list[Collected]:
-        """Predicts every example of a split, and collects the weights with which it was predicted.
+        """Predicts every example of a split, and collects the attention weights of the prediction.
 
         Args:
-            params: of one seed.
+            params: parameters of one seed.
             split: the examples; without references (""), the loss is nan.
-            seed: index of the seed among those of the run, where seeds have data of their own.
-            forced: collect the weights of the pass that is given the reference, instead of the model's own output.
+            seed: index of the seed in the run, which selects its data if seeds have different data.
+            forced: collect the weights of the pass teacher-forced with the reference, not with the model's output.
         """
         ...
 
@@ -107,7 +107,7 @@ class TextCollector:
         self._maps = jax.jit(self.model.maps)
 
     def collect(self, params: Params, split: Pairs, *, seed: int = 0, forced: bool = False) -> list[Collected]:
-        """Predicts every pair, and collects the weights with which it was predicted; see Collector."""
+        """Predicts every pair, and collects the attention weights of the prediction; see Collector."""
         translated = self.translator.translated(params, split.source)
         read = split if forced else dataclasses.replace(translated, evidence=split.evidence)
         maps, losses = self.maps(params, read), self.losses(params, split)
@@ -116,7 +116,7 @@ class TextCollector:
         return [Collected(*row[:3], float(row[3]), tuple(row[4]), tuple(map(int, row[5]))) for row in rows]
 
     def losses(self, params: Params, pairs: Pairs) -> Float[np.ndarray, " n"]:
-        """Computes the loss of each reference; nan where there is none."""
+        """Computes the loss of each reference; nan without a reference."""
         lengths = np.ones(len(pairs)) if self.one_token else self.translator.encode(pairs).target.lengths
         known = np.array([bool(target.strip()) for target in pairs.target], bool)
         return np.where(known, -self.predictor.log_probs(params, pairs) / lengths, np.nan)
@@ -147,7 +147,7 @@ class TextCollector:
         return {"source": source_tokens, "target": (*tokens, EOS_LABEL), "target_in": given, "both": both}
 
     def has_labels(self, run: int) -> bool:
-        """Tells whether the labels are of what a model reads; `run` numbers an ensemble from 1, 0: a single model."""
+        """Tells whether the labels fit model number `run` of an ensemble, from 1; 0 is a single model."""
         return True
 
     def _layers(self, params: Params, encoded: EncodedPairs, labels: Sequence[dict]) -> list[list[Map]]:
@@ -172,7 +172,7 @@ class TextCollector:
     def _summary(
         self, params: Params, pairs: Pairs, labels: Sequence[dict], found: Sequence[list[Map]]
     ) -> list[list[Map]]:
-        """Computes the map that no layer has: a recurrent decoder's, or that of the queries of a classifier."""
+        """Computes the map of attention outside the layers: of a recurrent decoder, or of a classifier's queries."""
         if any(one.name in READS_SOURCE for maps in found for one in maps):
             return [[] for _ in labels]
         if self.one_token:
@@ -192,7 +192,7 @@ class TextCollector:
 
 
 class StoryCollector(TextCollector):
-    """Collects the weight of each statement in each hop of a memory network. The loss is in nats per answer."""
+    """Collects the weights of the statements in each hop of a memory network. The loss is in nats per answer."""
 
     loss_unit = "nats per answer"
 
@@ -201,7 +201,7 @@ class StoryCollector(TextCollector):
         self.one_token = True
 
     def maps(self, params: Params, pairs: Pairs) -> list[list[Map]]:
-        """Computes the map of the hops of each story: the target is not used."""
+        """Computes the map of the hops of each story; targets are not used."""
         found = []
         for source, hops in zip(pairs.source, self.predictor.hops(params, pairs), strict=True):
             statements, _ = split_story(source)
@@ -235,7 +235,7 @@ class PictureCollector(TextCollector):
         return labels | {"source": (*cells, *labels["source"]) if self.predictor.asks else cells}
 
     def has_labels(self, run: int) -> bool:
-        """Tells whether a run of an ensemble sees the cells of the first one."""
+        """Tells whether model number `run` of an ensemble has the same grid of cells as the first model."""
         if not run:
             return True
         grid = self.model.members[run - 1].module.picture.grid
@@ -252,7 +252,7 @@ class PointCollector:
         self.loss_unit = "nats" if self.exact else "squared error"
 
     def collect(self, params: Params, split: Points, *, seed: int = 0, forced: bool = False) -> list[Collected]:
-        """Predicts every point, and collects the weights with which it was predicted; see Collector."""
+        """Predicts every point, and collects the attention weights of the prediction; see Collector."""
         sample = seed if len(split.inputs) > 1 else 0
         inputs, targets = split.inputs[sample], split.targets[sample]
         how = {"seed": seed, "left_out": split.left_out}
@@ -279,7 +279,7 @@ class PointCollector:
 def sample_keys(
     weights: Float[np.ndarray, "... q k"], num_samples: int = NUM_SAMPLES, seed: int = 0
 ) -> Int[np.ndarray, "n ... q"]:
-    """Samples a key for each query with probability |w| / sum |w|, `num_samples` times; -1 where there is no key."""
+    """Samples `num_samples` keys for each query with probabilities |w| / sum |w|; -1 where all weights are 0."""
     size = np.abs(np.asarray(weights, np.float64))
     ends = np.cumsum(size, axis=-1)
     total = ends[..., -1:]
@@ -289,7 +289,7 @@ def sample_keys(
 
 
 def _order(name: str) -> tuple[int, int]:
-    """Returns the key by which maps are sorted: the model of an ensemble, and the place in PLACES."""
+    """Returns the sort key of a map: number of the model in an ensemble, and position in PLACES."""
     run, place = run_and_name(name)
     return run, list(PLACES).index(place)
 

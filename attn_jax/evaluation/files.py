@@ -15,7 +15,7 @@ def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
     """Yields lists of `size` lines; the last one may be shorter.
 
     Raises:
-        UserError: `lines` raised it; the lines before it are yielded first.
+        UserError: an error of `lines`; earlier lines are yielded first.
     """
     some: list[str] = []
     try:
@@ -33,7 +33,7 @@ def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
 
 
 def float32_text(value: float) -> str:
-    """Returns the shortest text of a number that was computed in float32, which reads back as the same float32."""
+    """Returns the shortest text that reads back as the same float32."""
     return str(np.float32(value))
 
 
@@ -41,6 +41,6 @@ def save_weights(picture: pathlib.Path, weights: Float[np.ndarray, "..."], **lab
     """Writes attention weights, with `labels` for their rows and columns, to a JSON file beside their picture.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the file cannot be written.
     """
     save_json(picture.with_suffix(".json"), {**labels, "weights": np.asarray(weights, np.float64).tolist()})

@@ -1,13 +1,13 @@
-"""Kinds of data: texts, stories, images, points. One object says all that the rest of the package asks of a kind.
+"""Kinds of data: texts, stories, images, points. One object has everything that depends on the kind.
 
-    kind.load(workdir)                  -> kept: what a run stores of its data, and a model is built from
-    kind.sizes(kept)                    -> sizes, which the model is built for
+    kind.load(workdir)                  -> kept: the facts about the data that a run stores, to build a model from
+    kind.sizes(kept)                    -> sizes that the model is built for
     kind.setup(options, kept, wrap)     -> Setup: model, evaluator, predictor, example, arguments of Task.batches
     kind.collector(predictor)           -> Collector of attention weights
     kind.evaluator, kind.metrics, kind.decode, kind.eval_options(task), kind.check(options)
 
-A task names the kinds that its data can be read as, a family of models those that it reads; a run has the first of the
-family's that its task has. To add a kind, subclass `DataKind` and enter an object in KINDS.
+A task names the kinds that its data can be read as, a family of models the kinds that it reads. A run uses the first
+kind of the family that its task has. To add a kind, subclass `DataKind` and enter an object in KINDS.
 """
 
 import pathlib
@@ -63,7 +63,7 @@ class Setup(NamedTuple):
     predictor: Predictor
     example: Batch  # a batch that determines the shapes of the parameters
     batch_options: dict[str, Any]  # keyword arguments of the `batches` of a task
-    cells: tuple[int, int] | None = None  # rows and columns of an image, which are keys
+    cells: tuple[int, int] | None = None  # rows and columns of the cells of an image, which are the keys
 
     @property
     def collector(self) -> Collector:
@@ -72,9 +72,9 @@ class Setup(NamedTuple):
 
 
 class DataKind:
-    """A kind of data. The methods of this base are those of sentence pairs with two vocabularies.
+    """A kind of data. The methods of this base class are for sentence pairs with two vocabularies.
 
-    `options` are those of a run, attn_jax.runs.options.RunOptions.
+    Arguments `options` are the attn_jax.runs.options.RunOptions of a run.
     """
 
     reads_text: ClassVar[bool] = True  # the sources are texts
@@ -93,15 +93,15 @@ class DataKind:
         return EvalOptions if task.has_sources else LanguageEvalOptions
 
     def load(self, workdir: pathlib.Path) -> Any:
-        """Reads what a work directory stores of its data; raises a UserError if that fails."""
+        """Reads the facts about the data that a work directory stores; raises a UserError if that fails."""
         return self.task_class.load(workdir)
 
     def sizes(self, kept: Any) -> Any:
-        """Returns the sizes that the data determines."""
+        """Returns the model sizes that the data determines."""
         return text_sizes(kept.source, kept.target)
 
     def check(self, options: Any) -> None:
-        """Checks the options of a run as far as possible without the data.
+        """Checks the options of a run that can be checked without the data.
 
         Raises:
             UserError: a metric cannot be computed, or an option does not suit the data.
@@ -122,12 +122,12 @@ class DataKind:
         """Builds the model of a run with evaluator and predictor.
 
         Args:
-            options: of the run.
-            kept: what the run stores of its data.
-            wrap: turns the model into another one of the same data, such as the ensemble of several seeds.
+            options: options of the run.
+            kept: facts about the data, see `load`.
+            wrap: replaces the model by another one for the same data, such as an ensemble of several seeds.
 
         Raises:
-            UserError: options do not suit the data, or each other.
+            UserError: options do not fit the data, or each other.
         """
         raise NotImplementedError
 
@@ -135,7 +135,7 @@ class DataKind:
         """Returns the collector of the attention weights of a predictor.
 
         Raises:
-            ValueError: there is none.
+            ValueError: the predictor has no collector.
         """
         raise ValueError(f"no collector of attention weights for {type(predictor).__name__}")
 
@@ -169,7 +169,7 @@ class TextKind(DataKind):
         return encode_pairs
 
     def build(self, options: Any, kept: Kept, wrap: Wrap | None) -> Model:
-        """Builds the model, of the vocabularies of source and target."""
+        """Builds the model for the vocabularies of source and target."""
         sizes = self.sizes(kept)
         model = options.build_model(sizes)
         options.decode.method.check_vocabulary(sizes.target_vocab_size)
@@ -196,7 +196,7 @@ class TextKind(DataKind):
 
 
 class StoryKind(TextKind):
-    """Stories with a question: a source is statements, each a slot of a memory."""
+    """Stories with a question: a source is a list of statements, each stored in a slot of a memory."""
 
     any_sizes: ClassVar[TextSizes] = TextKind.any_sizes._replace(longest_story=LARGEST)
 
@@ -305,14 +305,14 @@ class PointKind(DataKind):
 
 
 def share_of_rows(processes: Sequence[int], process: int) -> tuple[int, int]:
-    """Returns (place of a process, number of processes), so that it reads the rows of its own devices alone.
+    """Returns (position of a process, number of processes): the share of rows that its own devices compute.
 
     Args:
         processes: the process of each device, in the order of the mesh.
-        process: the one that asks.
+        process: the process whose share is returned.
 
     Returns:
-        (0, 1), all rows, where the devices of a process do not follow each other or are not as many as elsewhere.
+        (0, 1), which means all rows, if the devices of a process are not adjacent or not equally many.
     """
     order = list(dict.fromkeys(processes))
     each = len(processes) // len(order)
@@ -330,15 +330,15 @@ KINDS: dict[str, DataKind] = {
 
 
 def find_metric(name: str) -> Metric | None:
-    """Returns the metric of a name, of any kind of data; None if no kind has one."""
+    """Returns the metric with a name, from any kind of data; None if no kind has it."""
     return next((kind.metrics[name] for kind in KINDS.values() if name in kind.metrics), None)
 
 
 def kind_of(task: type[Options], model: type[Options]) -> str:
-    """Returns the name of the kind of data of a run: the first that the model reads and the task has; "" for none.
+    """Returns the name of the kind of data of a run: the first that the model reads and the task has; "" if none.
 
     Raises:
-        UserError: one of them names a kind that there is not.
+        UserError: the task or the model names an unknown kind.
     """
     for options in (task, model):
         for name in options.data_kinds:

@@ -12,15 +12,15 @@ from attn_jax.models.metrics import Mean, _module
 
 
 def perplexity(loss: Mean):
-    """exp(loss), of the mean negative log-likelihood per token in nats; one number for each seed."""
+    """exp(loss), with the mean negative log-likelihood per token in nats; one number for each seed."""
     mean = loss.compute()
     return _module(mean).exp(mean)
 
 
 def summarize(values: Sequence[float]) -> dict[str, Any]:
-    """Computes {"mean", "std", "seeds": the values} of the values of the seeds of a run.
+    """Computes {"mean", "std", "seeds": the values} from the value of each seed.
 
-    `std` is the standard deviation of a sample (divided by n - 1), and 0.0 for a single seed.
+    `std` is the sample standard deviation (divided by n - 1), and 0.0 for a single seed.
     """
     array = np.asarray(values, np.float64).reshape(-1)
     if array.size == 0:
@@ -54,7 +54,7 @@ def edit_distance(hypotheses: Sequence[str], references: Sequence[str]) -> float
 
 def _levenshtein(hypothesis: str, reference: str) -> int:
     a, b = split_letters(hypothesis), split_letters(reference)
-    row = list(range(len(b) + 1))  # row[j]: the distance of b[:j] and what was read of a, nothing so far
+    row = list(range(len(b) + 1))  # row[j]: distance of b[:j] to the prefix of a read so far, which is empty
     for i, x in enumerate(a, 1):
         before, row = row, [i]
         for j, y in enumerate(b, 1):
@@ -94,7 +94,7 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: 
 
 
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> np.ndarray:
-    """Counts what BLEU is made of in each pair: lengths of both, then matching and all n-grams for n = 1 to 4; [n, 10].
+    """Computes the counts of BLEU for each pair: both lengths, then matching and all n-grams for n = 1 to 4; [n, 10].
 
     Raises:
       UserError: as `corpus_bleu`.
@@ -104,7 +104,7 @@ def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokeni
 
 
 def bleu_of(total: np.ndarray) -> float:
-    """BLEU of a corpus, of the sum of `bleu_statistics` over its pairs."""
+    """BLEU of a corpus, from the sum of `bleu_statistics` over its pairs."""
     return float(_bleu("none")._compute_score_from_stats(list(total)).score)
 
 
@@ -141,7 +141,7 @@ def chrf_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> np.
 
 
 def chrf_of(total: np.ndarray) -> float:
-    """chrF2 of a corpus, of the sum of `chrf_statistics` over its pairs."""
+    """chrF2 of a corpus, from the sum of `chrf_statistics` over its pairs."""
     return float(_chrf()._compute_score_from_stats(list(total)).score)
 
 

@@ -26,6 +26,6 @@ class EvalOptions(PointEvalOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LanguageEvalOptions(PointEvalOptions):
-    """Options of evaluating a model of a task without sources: there is no output to compare with a reference."""
+    """Options of evaluating a task without sources, which has no outputs to compare with references."""
 
     metrics: tuple = option(("perplexity", "accuracy"), "metrics to compute on the test split", each=str)

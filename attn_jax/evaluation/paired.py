@@ -1,7 +1,8 @@
-"""Paired comparisons of two measured runs: over the seeds they have in common, and over the sentences of a split.
+"""Paired comparisons of two measured runs: over their common seeds, and over the sentences of a split.
 
 A comparison over seeds is about two configs: would other seeds give the same sign? A comparison over sentences is about
-the trained models at hand: would other sentences? Two seeds of one config often differ by the second.
+the given trained models: would other sentences give the same sign? Two seeds of the same config often differ
+significantly over sentences.
 """
 
 import json
@@ -14,8 +15,8 @@ from attn_jax.evaluation.kinds import find_metric
 from attn_jax.evaluation.statistics import LEVEL, Comparison, common, compare, paired_bootstrap
 
 LAYOUT = 1
-MEASURED = ("examples", "images", "statistics")  # of the checksums of a result: what a run was measured on and with
-ENSEMBLE = "ensemble"  # in place of a seed
+MEASURED = ("examples", "images", "statistics")  # checksums of a result that each evaluation computes anew
+ENSEMBLE = "ensemble"  # key of an ensemble, instead of a seed
 Result = Mapping[str, Any]  # content of a result.json: {"metrics": {name: {"mean", "std", "seeds"}}, "seeds"}
 Sentences = Mapping[str, Any]  # content of a sentences.json, see `sentences_of`
 
@@ -30,14 +31,14 @@ def sentences_of(
     """Returns the content of sentences.json.
 
     Args:
-        seeds: of the run.
-        statistics, outputs: of attn_jax.evaluation.base.Results.
-        checksum: of the sentences, by which two runs know that they were measured on the same.
-        ensemble: whether the one table of each metric is that of an ensemble, and not of a seed.
+        seeds: seeds of the run.
+        statistics, outputs: fields of attn_jax.evaluation.base.Results.
+        checksum: checksum of the sentences; only runs with the same one are compared.
+        ensemble: whether the single table of each metric belongs to an ensemble, not to a seed.
 
     Returns:
         {"layout": 1, "seeds", "checksum", "statistics": {metric: [seeds, n, k]}, "outputs": [seeds, n]}. Metrics with
-        the same statistics, such as loss and perplexity, each have them.
+        the same statistics, such as loss and perplexity, each have a copy.
     """
     tables = {name: [_plain(one) for one in of_seeds] for name, of_seeds in statistics.items()}
     found = {"layout": LAYOUT, "seeds": seeds, "checksum": checksum, "statistics": tables, "outputs": list(outputs)}
@@ -51,13 +52,13 @@ def _plain(table: np.ndarray) -> list[list[float | int]]:
 
 
 def same_examples(result: Result, baseline: Result) -> bool:
-    """Tells whether two results can be of the same examples; of earlier versions there are no checksums."""
+    """Tells whether two results may be of the same examples; results of earlier versions have no checksums."""
     ours, theirs = (each.get("checksums", {}) for each in (result, baseline))
     return all(ours.get(key, theirs.get(key)) == theirs.get(key, ours.get(key)) for key in ("examples", "images"))
 
 
 def changed_data(results: Mapping[str, Result]) -> list[str]:
-    """Returns a line for each run whose data was another than that of a run before, with equal options of the data."""
+    """Returns a line for each run whose data differs from an earlier run with equal data options."""
     first: dict[str, tuple[str, dict[str, int]]] = {}
     lines = []
     for name, result in results.items():
@@ -78,20 +79,20 @@ def by_seed(result: Result, metric: str) -> dict[Any, float]:
     decode, values = result.get("decode", {}), result["metrics"].get(metric, {"seeds": []})["seeds"]
     ensemble = decode.get("ensemble")
     of_several = ensemble.get("name") != "none" if isinstance(ensemble, Mapping) else ensemble
-    if of_several or decode.get("runs"):  # also of a run of one seed with other runs; versions before had these keys
+    if of_several or decode.get("runs"):  # an ensemble; earlier versions stored it under these keys
         return {}
     return dict(zip(result["seeds"], values, strict=True)) if len(values) == len(result["seeds"]) else {}
 
 
 def can_compare(sentences: Sentences | None, baseline: Sentences | None) -> bool:
-    """Returns whether two runs were measured on the same sentences, with a seed in common."""
+    """Tells whether two runs were measured on the same sentences and have a seed in common."""
     if sentences is None or baseline is None or sentences["checksum"] != baseline["checksum"]:
         return False
     return bool(set(sentences["seeds"]) & set(baseline["seeds"]))
 
 
 def signature_of(result: Result, metric: str) -> str:
-    """Returns the settings that a value depends on, such as the tokenizer of BLEU; "" where there are none."""
+    """Returns the settings that a value depends on, such as the tokenizer of BLEU; "" if there are none."""
     return result.get("signatures", {}).get(metric, "")
 
 
@@ -101,7 +102,7 @@ def measured_alike(result: Result, baseline: Result, metric: str) -> bool:
 
 
 def over_seeds(result: Result, baseline: Result, metric: str, level: float = LEVEL) -> Comparison | None:
-    """Compares a metric by the seeds in common; None if there are fewer than two, or it was measured in another way."""
+    """Compares a metric over the common seeds; None for fewer than two, or if the settings of the metric differ."""
     if not measured_alike(result, baseline, metric):
         return None
     values, others = by_seed(result, metric), by_seed(baseline, metric)
@@ -113,12 +114,12 @@ def over_seeds(result: Result, baseline: Result, metric: str, level: float = LEV
 def over_sentences(
     sentences: Sentences, baseline: Sentences, metric: str, level: float = LEVEL, num_resamples: int = 1000
 ) -> Comparison | None:
-    """Compares the means over the seeds in common by resampling sentences; None without statistics of both.
+    """Compares the means over the common seeds by resampling sentences; None without statistics of both runs.
 
     An ensemble is compared with the mean over all seeds of the other run.
 
     Raises:
-        ValueError: no seeds in common, or other sentences.
+        ValueError: the runs have no common seed, or different sentences.
     """
     found, ours, theirs = find_metric(metric), _statistics(sentences, metric), _statistics(baseline, metric)
     if found is None or found.score is None or not ours or not theirs:
@@ -138,7 +139,7 @@ def over_sentences(
 
 
 def _for_each(tables: dict[Any, list], others: dict[Any, list]) -> dict[Any, list]:
-    """Returns the table of an ensemble for each seed of the others."""
+    """Repeats the table of an ensemble for each seed of `others`; returns tables of single seeds unchanged."""
     return dict.fromkeys(others, tables[ENSEMBLE]) if ENSEMBLE in tables else tables
 
 

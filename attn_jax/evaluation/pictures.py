@@ -1,4 +1,4 @@
-"""Models of images: captions and answers, where they looked for each word, and pictures of that."""
+"""Image models: captions and answers, the attention of each word, and pictures of it."""
 
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ from attn_jax.tasks.task import Task
 from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Float, Params
 
-MEANINGS = {  # of PLACE_METRICS, for people
+MEANINGS = {  # meanings of PLACE_METRICS, shown to users
     "touch": "percent of the weight on cells that touch the true box",
     "point": "percent of words whose cell of the largest weight touches it",
     "strict": "touch, with each cell counted by the share that the box covers",
@@ -45,8 +45,8 @@ PLACE_METRICS = {  # of words with a true box, in percent; see attn_jax.figures.
 class PicturePredictor(TextPredictor):
     """Describes images, or answers questions about them; see attn_jax.evaluation.base.Predictor.
 
-    A line of input is the name of an image, such as the path of a file or "test:17" of generated scenes, and TAB
-    and a question where the model answers questions.
+    A line of input is the name of an image, such as the path of a file or "test:17" of generated scenes. A model that
+    answers questions needs TAB and a question after it.
     """
 
     def __init__(self, translator: Translator, *, images: Images, buckets: Sequence = ()):
@@ -59,10 +59,10 @@ class PicturePredictor(TextPredictor):
         self._paths = jax.jit(self.model.trajectory)
 
     def check(self, texts: Iterable[str]) -> list[str]:
-        """Checks that each text is an image, with a question where the model answers questions, and returns them.
+        """Checks that each text names an image, with a question if the model answers questions, and returns the texts.
 
         Raises:
-            UserError: one is not.
+            UserError: a text does not.
         """
         found = []
         for text in texts:
@@ -77,7 +77,7 @@ class PicturePredictor(TextPredictor):
         return found
 
     def checksums(self, split: Pairs) -> dict[str, int]:
-        """Returns those of the texts and of the pixels; see attn_jax.evaluation.base.Predictor."""
+        """Returns the checksums of the texts and of the pixels; see attn_jax.evaluation.base.Predictor."""
         names = [text.partition("\t")[0] for text in split.source]
         for name in set(names) - self.gallery.sums.keys():
             self.gallery.pixels(name)
@@ -102,7 +102,7 @@ class PicturePredictor(TextPredictor):
         return self._cut(params, self.translator.encode(pairs), per_query=True)
 
     def paths(self, params: Params, sources: Sequence[str]) -> list[list[Stop]]:
-        """Computes where a model of glimpses looks at each image, and the likeliest word after each glimpse."""
+        """Computes the glimpses of a model at each image, with the most probable word after each glimpse."""
         vocabulary = self.translator.target_vocabulary
         pairs = Pairs(list(sources), [""] * len(sources))
         result: list = [None] * len(pairs)
@@ -133,14 +133,14 @@ class PicturePredictor(TextPredictor):
         return self.check(super().read_lines(lines))
 
     def read_pairs(self, pairs: Pairs) -> Pairs:
-        """Reads pairs that people wrote: an image with its question, and a caption or an answer."""
+        """Reads pairs written by people: an image with its question, and a caption or an answer."""
         return Pairs(self.check(pairs.source), pairs.target)
 
     def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
-        """Draws each image with the weights of its cells, once for each word of the model's output.
+        """Draws each image with the weights of its cells, one panel for each word of the model's output.
 
-        The true boxes of a word are drawn where the target has the same word at the same place. The JSON file beside a
-        picture has the weights [t, rows, columns].
+        The true boxes of a word are drawn if the target has the same word at the same position. The JSON file beside
+        each picture has the weights [t, rows, columns].
         """
         if self.has_paths:
             return self.plot_paths(params, pairs, paths)
@@ -168,13 +168,13 @@ class PicturePredictor(TextPredictor):
             save_weights(path, maps, source=name, **asked, output=output, target=words[:rows])
 
     def known_boxes(self, pairs: Pairs, index: int, words: Sequence[str]) -> list[Boxes]:
-        """Returns the true boxes of each output word that is also the word of the target at its place, else none."""
+        """Returns the true boxes of each output word that equals the target word at its position; else none."""
         target = self.translator.target_vocabulary.tokenize(pairs.target[index])
         triples = zip(words, target, pairs.boxes[index], strict=False)
         return [boxes if word == true else () for word, true, boxes in triples]
 
     def plot_paths(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
-        """Draws the path of the glimpses at each image; its JSON file has the squares, the guesses, and the weights."""
+        """Draws the path of the glimpses on each image; the JSON file has the squares, guesses and weights."""
         weights = self.query_weights(params, pairs)
         for index, (text, stops, path) in enumerate(
             zip(pairs.source, self.paths(params, pairs.source), paths, strict=True)
@@ -201,10 +201,10 @@ class PicturePredictor(TextPredictor):
 
 
 class PictureEvaluator(TextEvaluator):
-    """Measures a model of images, see attn_jax.evaluation.base.Evaluator: the metrics of texts, and where it looks.
+    """Measures an image model, see attn_jax.evaluation.base.Evaluator: metrics of texts, and of where it attends.
 
-    touch, point, strict and uniform are means over all words with a true box, cells is exp of the mean entropy of the
-    weights: the number of equal weights with this entropy; those on the words of a question do not count, and a word
+    touch, point, strict and uniform are means over all words with a true box. cells is exp of the mean entropy of the
+    weights: the number of equal weights with this entropy. Weights on the words of a question do not count, and a word
     without weight on the image is left out. The weights are those of the teacher-forced pass.
     """
 
@@ -238,8 +238,7 @@ class PictureEvaluator(TextEvaluator):
     def places(self, params: Params, split: Pairs, edges: Edges | None = None) -> dict[str, float]:
         """Computes the means of the measures of attn_jax.figures.places, and the number of cells.
 
-        Cells are equal parts of the image, or between `edges`. A model without weights looks nowhere: its means are
-        not a number.
+        Cells are equal parts of the image, or lie between `edges`. The means of a model without weights are nan.
         """
         found: dict[str, list[float]] = {"touch": [], "point": [], "strict": [], "uniform": []}
         entropies, every_map = [], self.predictor.grids(params, split)
@@ -250,7 +249,7 @@ class PictureEvaluator(TextEvaluator):
                     for name, value in measure_places(maps[word], boxes, edges).items():
                         found[name].append(value)
             rows = maps.reshape(len(maps), -1)[: max(1, len(maps) - 1)]
-            rows = rows[rows.sum(-1) > 0]  # a word read from those of the question alone looks at no cell
+            rows = rows[rows.sum(-1) > 0]  # drop words whose whole weight is on the question
             share = rows / rows.sum(-1, keepdims=True)
             entropies += (-np.sum(share * np.log(np.maximum(share, 1e-30)), axis=-1)).tolist()
         means = {name: float(np.mean(values)) if values else float("nan") for name, values in found.items()}

@@ -23,7 +23,7 @@ class PointPredictor:
 
     Args:
         regressor: the model with its training points.
-        with_scores: predictions are printed after log p(inputs).
+        with_scores: print log p(inputs) before each prediction.
     """
 
     def __init__(self, regressor: Regressor, *, with_scores: bool = False):
@@ -33,11 +33,11 @@ class PointPredictor:
     def predict(self, params: Params, lines: Iterable[str], chunk: int) -> Iterator[tuple[list[str], list[str]]]:
         """Yields (lines "number,number", predictions) for every `chunk` lines; the prediction of an empty line is "".
 
-        A prediction is the shortest text that Python reads as the number that Regressor.predict returns.
+        A prediction is the shortest text that Python reads as the same number. A class is printed by its name.
 
-        The separator is that of the training file, and cells may be in quotes, as there. A first line with the names of
-        columns chooses the columns, and has no prediction. A class is printed by its name. Scores are log p(inputs) by
-        Parzen windows and a tab: how much the training points tell about this place.
+        Lines have the separator of the training file, and cells may be in quotes, as there. If the first line has the
+        names of columns, it selects the columns and has no prediction. A score is log p(inputs) by Parzen windows,
+        followed by a tab: a low score means that few training points are near.
         """
         for read in chunks(self._read(lines), chunk):
             rows = [numbers for _, numbers in read if numbers]
@@ -49,7 +49,7 @@ class PointPredictor:
         raise ValueError("a regression predicts no text")
 
     def checksums(self, split: Points) -> dict[str, int]:
-        """Returns that of the numbers; see attn_jax.evaluation.base.Predictor."""
+        """Returns the checksum of the numbers; see attn_jax.evaluation.base.Predictor."""
         return {"examples": split.checksum}
 
     def read_lines(self, lines: Iterable[str]) -> list[str]:
@@ -61,10 +61,10 @@ class PointPredictor:
         raise ValueError("a regression predicts no text")
 
     def read_files(self, source: str, target: str) -> Points:
-        """Reads the points of a CSV file with the columns of the training.
+        """Reads the points of a CSV file with the columns of the training file.
 
         Raises:
-            UserError: there are two files, or none; or see read_points.
+            UserError: two files or none are given; or as read_points.
         """
         if target or not source:
             raise UserError("a regression takes --source=FILE.csv alone, with the target as one of its columns")
@@ -82,9 +82,9 @@ class PointPredictor:
         report_unreached(self.unreached, len(sources))
 
     def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
-        """Plots the training points by their weight in the prediction for each source, a line of numbers.
+        """Plots the weights of the training points in the prediction for each source, a line of numbers.
 
-        The JSON file has a number of "weights" for each training point of "source".
+        The JSON file has one number in "weights" for each training point in "source".
         """
         inputs = np.array([numbers for _, numbers in self._read(pairs.source)])
         predictions, reach = self.regressor.predict(params, inputs)
@@ -104,7 +104,7 @@ class PointPredictor:
     def plot_overview(
         self, params: Params, task: PointsTask, split: Points, workdir: pathlib.Path, count: int
     ) -> list[pathlib.Path]:
-        """Plots the fit and its attention weights: over the range of the only input, or at the first test points."""
+        """Plots the fit and its attention weights: over the range of a single input, else at the first test points."""
         train = self.training_points()
         if train.inputs.shape[1] == 1:
             low, high = train.inputs.min(), train.inputs.max()
@@ -127,10 +127,10 @@ class PointPredictor:
         return point_plots.TrainingPoints(self.columns, train.inputs[0], train.targets[0])
 
     def _read(self, lines: Iterable[str]) -> Iterator[tuple[str, list[float]]]:
-        """Yields (line, its numbers, or [] if it is empty), without a first line of names.
+        """Yields (line, numbers in it, or [] for an empty line); a first line of names is skipped.
 
         Raises:
-            UserError: a line has something else, or nothing follows the names.
+            UserError: a line is malformed, or nothing follows the names.
         """
         chosen: list[int] | None = None
         first, names_alone = True, False
@@ -168,7 +168,7 @@ class PointPredictor:
         return [f"{float32_text(value)}\t{text}" for value, text in zip(density, texts, strict=True)]
 
     def _target(self, values: Float[np.ndarray, " v"]) -> str | float:
-        """A class by its name, or a number."""
+        """Returns the name of the class, or the number."""
         return self._text(values) if self.columns.classes else float(values[0])
 
     def _text(self, prediction: Float[np.ndarray, " v"]) -> str:

@@ -21,13 +21,13 @@ def mean_squared(predictions: Float[np.ndarray, "n v"], targets: Float[np.ndarra
 
 
 def r2(predictions: Float[np.ndarray, "n v"], targets: Float[np.ndarray, "n v"]) -> float:
-    """Returns 1 - squared error / squared error of the mean of the targets; nan where all targets are equal."""
-    differ = np.ptp(targets, axis=0).any()  # the mean of equal targets may be another number, by rounding
+    """Returns 1 - squared error / squared error of the mean target; nan if all targets are equal."""
+    differ = np.ptp(targets, axis=0).any()  # not target != mean: the mean of equal targets may be rounded
     total = np.sum((targets - targets.mean(axis=0)) ** 2) if differ else 0.0
     return float(1 - np.sum((predictions - targets) ** 2) / total) if total else math.nan
 
 
-POINT_METRICS = {  # compute(predictions [n, v], targets [n, v]); of classes, probabilities and one-hot targets
+POINT_METRICS = {  # compute(predictions [n, v], targets [n, v]); for classes, probabilities and one-hot targets
     "loss": Metric(mean_squared, "min"),
     "mse": Metric(mean_squared, "min"),
     "rmse": Metric(lambda p, t: float(np.sqrt(np.mean(np.sum((p - t) ** 2, axis=-1)))), "min"),
@@ -55,7 +55,7 @@ class PointsEvaluator:
     ) -> Results:
         """Computes the loss and the metrics `names` of n points, for each seed.
 
-        Gives a notice of a metric that is not defined, and of points without a training point within reach.
+        Gives notices of undefined metrics, and of points without a training point within reach.
         """
         names = list(dict.fromkeys(["loss", *names]))
         values: dict[str, list[float]] = {name: [] for name in names}

@@ -18,7 +18,7 @@ PACKAGES |= {"numpy": "numpy", "attn_jax": "attn_jax"}
 
 
 def provenance() -> dict[str, Any]:
-    """Collects {"versions", "commit", "device", "machine", "date"} as JSON values; None for what cannot be known."""
+    """Collects {"versions", "commit", "device", "machine", "date"} as JSON values; None for unknown values."""
     devices = jax.devices()
     return {
         "versions": versions(),
@@ -30,7 +30,7 @@ def provenance() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """Collects {name: version} of Python and of the packages that results depend on; None for one not installed."""
+    """Collects {name: version} of Python and of the packages that results depend on; None if not installed."""
     return {"python": platform.python_version()} | {name: version(package) for name, package in PACKAGES.items()}
 
 
@@ -43,14 +43,14 @@ def version(package: str) -> str | None:
 
 
 def commit(root: pathlib.Path) -> str | None:
-    """Returns the commit of the git checkout at `root`, with "+changes" if files of it were changed.
+    """Returns the commit of the git checkout at `root`, with "+changes" if tracked files were changed.
 
-    Results that an experiment has just written are no changes: one may follow another. Where the files are a copy of a
-    checkout, the variable COMMIT of the environment names it. None outside a checkout, and if git is missing or fails.
+    Result files of experiments do not count as changes, so that one experiment can follow another. For a copy of a
+    checkout, the environment variable COMMIT names the commit. None outside a checkout, or if git is missing or fails.
     """
     if COMMIT in os.environ:
         return os.environ[COMMIT]
-    if not (root / ".git").exists():  # as part of another repository its commit would say nothing
+    if not (root / ".git").exists():  # git would report the commit of an enclosing repository
         return None
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
 
@@ -68,7 +68,7 @@ def commit(root: pathlib.Path) -> str | None:
 
 
 def machine() -> str:
-    """Returns the model of the CPU if the system tells it, else the name of the platform."""
+    """Returns the CPU model if the system knows it, else the name of the platform."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A kernel regression with the training points that it reads."""
+"""A kernel regression with its training points."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,15 +14,15 @@ from attn_jax.types import Float, Params
 
 
 class Regressor:
-    """Predicts targets of points, in their own units, from the training points of a task.
+    """Predicts targets of points, in their original units, from the training points of a task.
 
-    The model sees standardized points, see attn_jax.data.point_batches.StandardPoints. Inputs are not scaled where its
-    width is given, since that is in their units.
+    The model sees standardized points, see attn_jax.data.point_batches.StandardPoints. Inputs are not scaled if the
+    kernel width is given, since the width is in units of the inputs.
 
     Args:
         model: functions of (params, query, memory).
-        task: with the training points of each seed.
-        batch_size: points predicted at once.
+        task: task with the training points of each seed.
+        batch_size: number of points predicted at once.
     """
 
     def __init__(self, model: KernelRegression, task: PointsTask, *, batch_size: int = 256):
@@ -40,14 +40,14 @@ class Regressor:
         """Predicts n points.
 
         Args:
-            params: of one seed.
-            inputs: in the units of the task.
+            params: parameters of one seed.
+            inputs: points in the units of the task.
             seed: index of the seed whose training points are read.
-            left_out: the inputs are the training points, in order, and each is predicted by all others.
+            left_out: the inputs are the training points, in order, and each is predicted from all others.
 
         Returns:
-            (predictions [n, v] in the units of the targets, or probabilities of v classes; whether a training point is
-            within reach of the kernel [n]).
+            (predictions [n, v] in the units of the targets, or probabilities of v classes; booleans [n], True if a
+            training point is within reach of the kernel).
 
         Raises:
             UserError: a prediction is not finite.
@@ -61,7 +61,7 @@ class Regressor:
         found, reach = (np.concatenate(parts) for parts in zip(*results, strict=True))
         self._check_finite(found, inputs)
         found = self.points.target_center[seed] + self.points.target_scale[seed] * found.astype(np.float64)
-        if self.columns.classes:  # a local polynomial may leave [0, 1]
+        if self.columns.classes:  # probabilities of a local polynomial may leave [0, 1]
             found = np.clip(found, 0, 1)
             found /= np.maximum(found.sum(axis=-1, keepdims=True), 1e-12)
         return found, reach
@@ -91,7 +91,7 @@ class Regressor:
     def _batched(
         self, inputs: Float[np.ndarray, "n d"], seed: int, left_out: bool = False
     ) -> Iterator[tuple[int, Any, Any]]:
-        """Yields (number of real rows, standardized queries [batch_size, d], training point that each does not see)."""
+        """Yields (number of real rows, standardized queries [batch_size, d], index of the point each leaves out)."""
         size = self.batch_size
         for start in range(0, len(inputs), size):
             some = (inputs[start : start + size] - self.points.center[seed]) / self.points.scale[seed]

@@ -1,7 +1,7 @@
-"""Statistics over seeds and over sentences: intervals, paired comparisons, and corrections for several of them.
+"""Statistics over seeds and over sentences: intervals, paired comparisons, and corrections for multiple comparisons.
 
-Seeds of two configs are paired, since seed and step decide the batches of both, and so are the sentences of one test
-set. A paired comparison looks at the differences alone, which the common part of two runs does not blur.
+Equal seeds of two configs are paired, since seed and step determine the batches of both. The sentences of a test set
+are paired as well. A paired comparison uses only the differences, in which variation common to both runs cancels.
 """
 
 import dataclasses
@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy  # scipy.stats is imported at its first use: it takes a second, and a training needs none of it
+import scipy  # scipy.stats is imported at its first use: it takes a second, and training does not need it
 from jaxtyping import Float, Int
 
 LEVEL = 0.95
-NUM_EXACT = 20  # pairs whose signs are enumerated, 2^20; for more they are sampled
+NUM_EXACT = 20  # up to this number of pairs all signs (2^20) are enumerated; for more they are sampled
 NUM_RESAMPLES = 9999
-ROUNDING = 1e-12  # values whose relative difference is no larger are equal, but for rounding
+ROUNDING = 1e-12  # relative differences up to this are rounding errors
 Values = Sequence[float] | Float[np.ndarray, " n"]
 
 
@@ -27,7 +27,7 @@ class Interval:
     mean: float
     low: float
     high: float
-    num: int  # values
+    num: int  # number of values
     level: float = LEVEL
 
     @property
@@ -41,14 +41,14 @@ class Comparison:
     """Paired differences to a baseline, value - baseline."""
 
     difference: Interval
-    p_value: float  # two-sided, of the hypothesis that the differences are as likely negative as positive
-    smallest_p_value: float  # that so many pairs can give
+    p_value: float  # two-sided; null hypothesis: positive and negative differences are equally likely
+    smallest_p_value: float  # the smallest that this number of pairs can give
     effect_size: (
-        float  # mean difference / standard deviation of the differences (Cohen's d_z); inf or nan where it is 0
+        float  # mean difference / standard deviation of the differences (Cohen's d_z); inf or nan if the deviation is 0
     )
 
     def concludes(self, level: float = LEVEL) -> bool:
-        """Returns whether there are enough pairs for any outcome to be significant."""
+        """Tells whether there are enough pairs for any outcome to be significant."""
         return self.smallest_p_value <= 1 - level
 
 
@@ -71,12 +71,12 @@ def t_interval(values: Values, level: float = LEVEL) -> Interval:
 def sign_flip_test(differences: Values, seed: int = 0) -> float:
     """Computes the two-sided p-value of the mean of paired differences under random signs (Fisher 1935).
 
-    It is the share of the 2^n ways to choose signs whose |mean| is at least the one that was found: exact up to
-    NUM_EXACT pairs, beyond it from NUM_RESAMPLES random choices. It assumes nothing but symmetry around zero. The
-    smallest value n pairs can give is 2^(1 - n), so fewer than six pairs are never significant at 0.05.
+    The p-value is the share of the 2^n sign vectors whose |mean| is at least the observed one: exact up to NUM_EXACT
+    pairs, for more from NUM_RESAMPLES random sign vectors. The test assumes only symmetry around zero. The smallest
+    p-value of n pairs is 2^(1 - n), so fewer than six pairs are never significant at 0.05.
 
     Raises:
-        ValueError: no differences.
+        ValueError: there are no differences.
     """
     x = _checked(differences, at_least=1)
     n = len(x)
@@ -84,7 +84,7 @@ def sign_flip_test(differences: Values, seed: int = 0) -> float:
     observed = abs(np.sum(x)) - ROUNDING * np.sum(np.abs(x))
     if n <= NUM_EXACT:
         sums = np.zeros(1)
-        for value in x[1:]:  # both signs of the first difference give the same |sum|
+        for value in x[1:]:  # the first sign is fixed: flipping all signs gives the same |sum|
             sums = np.concatenate([sums + value, sums - value])
         return float(np.mean(np.abs(sums + x[0]) >= observed))
     signs = np.random.default_rng(seed).choice((-1.0, 1.0), (NUM_RESAMPLES, n))
@@ -92,7 +92,7 @@ def sign_flip_test(differences: Values, seed: int = 0) -> float:
 
 
 def compare(values: Values, baseline: Values, level: float = LEVEL) -> Comparison:
-    """Compares paired values, such as those of the same seeds, with a baseline.
+    """Compares values with a baseline pair by pair, such as values of the same seeds.
 
     Raises:
         ValueError: unequal numbers, or fewer than two pairs.
@@ -102,7 +102,7 @@ def compare(values: Values, baseline: Values, level: float = LEVEL) -> Compariso
         raise ValueError(f"compare: expected pairs, got {len(x)} values and {len(y)} of the baseline")
     differences = x - y
     deviation = np.std(differences, ddof=1)
-    if deviation <= ROUNDING * np.max(np.abs([x, y])):  # equal differences of other values may differ by rounding
+    if deviation <= ROUNDING * np.max(np.abs([x, y])):  # equal differences may differ by rounding
         deviation = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         effect = float(np.mean(differences) / deviation)
@@ -111,10 +111,10 @@ def compare(values: Values, baseline: Values, level: float = LEVEL) -> Compariso
 
 
 def common(results: Mapping[Any, Any], baseline: Mapping[Any, Any]) -> tuple[list, list]:
-    """Returns the values of the seeds that two results have in common, in the same order.
+    """Returns the values of the common seeds of two results, in the same order.
 
     Raises:
-        ValueError: there are none.
+        ValueError: the results have no common seed.
     """
     seeds = [seed for seed in results if seed in baseline]
     if not seeds:
@@ -125,7 +125,7 @@ def common(results: Mapping[Any, Any], baseline: Mapping[Any, Any]) -> tuple[lis
 def holm(p_values: Mapping[Any, float]) -> dict[Any, float]:
     """Adjusts the p-values of several comparisons so that the chance of any false one is bounded (Holm 1979).
 
-    The i-th smallest of m is multiplied by m - i + 1, and none is smaller than the one before it.
+    The i-th smallest of m p-values is multiplied by m - i + 1, and then raised to at least its predecessor.
     """
     adjusted, largest = {}, 0.0
     for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
@@ -146,22 +146,22 @@ def paired_bootstrap(
     """Compares the scores of two systems on the same sentences by resampling sentences (Koehn 2004).
 
     Args:
-        statistics: of each sentence, such as the counts of matching n-grams; `score` of their sum is the score.
-        baseline: those of the other system.
+        statistics: statistics of each sentence, such as the counts of matching n-grams.
+        baseline: statistics of the other system.
         score: sum of statistics -> score of the corpus.
         num_resamples: number of resampled test sets.
-        level: of the interval, which is that of the quantiles.
-        seed: of the resampling; the default is sacrebleu's.
+        level: level of the interval between quantiles.
+        seed: seed of the resampling; the default is sacrebleu's.
 
     Returns:
         The difference of the scores, with a two-sided p-value: the share of resampled differences that are as far from
-        their mean as the difference is from zero. (sacrebleu takes the mean of absolute values from them, which gives
-        about half of it.) It is no smaller than the exact test of the signs of m differing sentences can be, 2 / 2^m,
-        since few sentences resample too little; with a few dozen it is still somewhat too small. The effect size is in
-        standard deviations of the resampled differences.
+        their mean as the difference is from zero. (sacrebleu subtracts the mean of the absolute differences, which
+        gives about half this p-value.) The p-value is at least 2 / 2^m, the smallest of an exact sign test for m
+        differing sentences, since the bootstrap underestimates it for few sentences; with a few dozen sentences it is
+        still somewhat too small. The effect size is in standard deviations of the resampled differences.
 
     Raises:
-        ValueError: other numbers of sentences, or a score that is not finite.
+        ValueError: the numbers of sentences differ, or a score is not finite.
     """
     a, b = np.asarray(statistics), np.asarray(baseline)
     if len(a) != len(b) or len(a) == 0:
@@ -178,7 +178,7 @@ def paired_bootstrap(
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
     # The null hypothesis moves the resampled differences to a mean of zero.
     p_value = (np.sum(np.abs(resampled - resampled.mean()) >= abs(observed)) + 1) / (num_resamples + 1)
-    # Of m sentences that differ, even an exact test of their signs gives no less than 2 / 2^m.
+    # For m sentences that differ, even an exact sign test gives at least 2 / 2^m.
     smallest = max(1 / (num_resamples + 1), 2.0 ** (1 - min(np.sum(np.any(a != b, axis=1)), 1000)))
     with np.errstate(divide="ignore", invalid="ignore"):
         effect = float(np.divide(observed, np.std(resampled, ddof=1)))
@@ -189,7 +189,7 @@ def paired_bootstrap(
 def resampled_counts(
     number: int, num_resamples: int, seed: int, block: int = 50
 ) -> Iterator[Int[np.ndarray, "r {number}"]]:
-    """Yields how often each of `number` sentences is in resampled test sets, for `block` test sets at a time."""
+    """Yields the count of each of `number` sentences in resampled test sets, `block` test sets at a time."""
     rng = np.random.default_rng(seed)
     for start in range(0, num_resamples, block):
         index = rng.choice(number, size=(min(block, num_resamples - start), number), replace=True)
@@ -197,16 +197,16 @@ def resampled_counts(
 
 
 def almost_stochastic_order(values: Values, baseline: Values, level: float = LEVEL, seed: int = 0) -> float:
-    """Computes an upper bound of how far `values` are from being stochastically larger than `baseline`.
+    """Computes an upper bound of the violation of "`values` are stochastically larger than `baseline`".
 
     The violation is the part of the squared distance of the two quantile functions where the baseline's is larger: 0 if
     no quantile of the values is smaller, 1 if none is larger, 1/2 for equal distributions. The bound holds with
-    probability `level` for many values; of equal normal distributions it was below 1/2 in a fifth of simulated cases
-    with 3 to 30 values a side. Below 1/2, and better below 0.2, the values are said to be almost stochastically larger.
+    probability `level` for many values; for equal normal distributions it was below 1/2 in a fifth of simulated cases
+    with 3 to 30 values per side. Below 1/2, and better below 0.2, the values are called almost stochastically larger.
     It needs no pairs (Dror 2019, "Deep dominance", equations 3 and 4; del Barrio 2018).
 
     Raises:
-        ValueError: fewer than two values on a side.
+        ValueError: a side has fewer than two values.
     """
     x, y = _checked(values, at_least=2), _checked(baseline, at_least=2)
     rng, n, m = np.random.default_rng(seed), len(x), len(y)

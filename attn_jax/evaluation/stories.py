@@ -1,4 +1,4 @@
-"""Prediction with memory networks: answers to the questions of stories, with the statements they were read from."""
+"""Prediction with memory networks: answers to questions about stories, with the attended statements."""
 
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,8 +22,8 @@ class StoryPredictor(TextPredictor):
     """Answers questions about stories and shows the evidence for each answer, see attn_jax.evaluation.base.Predictor.
 
     Args:
-        translator: a memory network, with `encode_stories`.
-        buckets: of the batches, see attn_jax.data.batching.eval_batches.
+        translator: translator of a memory network, with `encode_stories`.
+        buckets: shapes of the batches, see attn_jax.data.batching.eval_batches.
         max_sentences: number of last statements of a story to keep; 0: all.
         longest: number of statements of the longest training story.
     """
@@ -38,7 +38,7 @@ class StoryPredictor(TextPredictor):
     def hops(self, params: Params, pairs: Pairs) -> list[Float[np.ndarray, "h n"]]:
         """Computes the weights [h, n] of the n statements of each source in each of h hops.
 
-        Statements for which the memory has no slot have the weight 0.
+        Statements without a slot in the memory have the weight 0.
         """
         encoded, result = self.translator.encode(pairs), [None] * len(pairs)
         for indices, batch in eval_batches(encoded, self.options.batch_size, self.buckets):
@@ -81,10 +81,10 @@ class StoryPredictor(TextPredictor):
         return list(read_story(lines, self.max_sentences))
 
     def read_pairs(self, pairs: Pairs) -> Pairs:
-        """Reads pairs that people wrote: the source a story in one line with one question, the target one answer.
+        """Reads pairs written by people: a source is a story with one question in one line, a target is one answer.
 
         Raises:
-            UserError: a line is something else.
+            UserError: a line is malformed.
         """
         sources = []
         for number, (source, answer) in enumerate(zip(pairs.source, pairs.target, strict=True), 1):
@@ -99,7 +99,7 @@ class StoryPredictor(TextPredictor):
         return Pairs(sources, [answer.strip().lower() for answer in pairs.target])
 
     def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
-        """Plots the weight of each statement in each hop, and the true evidence where it is known.
+        """Plots the weight of each statement in each hop, and the true evidence if it is known.
 
         The JSON file has a row of "weights" for each hop, and a column for each statement of "source".
         """

@@ -1,4 +1,4 @@
-"""Tables of results in Markdown: each run, and its paired differences to a baseline."""
+"""Tables of results in Markdown: the metrics of each run, and its paired differences to a baseline."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ def results_table(results: Mapping[str, Result]) -> str:
 
 
 def results_rows(results: Mapping[str, Result]) -> list[list[str]]:
-    """Returns the cells of `results_table`, the head first."""
+    """Returns the rows of cells of `results_table`, head first."""
     metrics = _metrics(results)
     rows = [["run", *metrics, "seeds"]]
     for name, result in results.items():
@@ -23,19 +23,18 @@ def results_rows(results: Mapping[str, Result]) -> list[list[str]]:
 
 
 def differences_table(results: Mapping[str, Result], level: float = LEVEL) -> str:
-    """Formats the paired differences of each run to the first one: mean [interval], by the seeds in common.
+    """Formats the paired differences of each run to the first one: mean [interval], over the common seeds.
 
-    The interval is that of Student's t. A star marks a difference whose p-value by the exact sign-flip test, adjusted
-    for all comparisons of its column (Holm), is at most 1 - level; a line below the table says where there are too few
-    seeds for any star. Returns "" if there is nothing to compare: fewer than two runs, or fewer than two seeds in
-    common.
+    Intervals are by Student's t. A star marks a difference whose p-value by the exact sign-flip test, adjusted for all
+    comparisons of its column (Holm), is at most 1 - level; a line below the table says if there are too few seeds for
+    any star. Returns "" if there is nothing to compare: fewer than two runs, or fewer than two common seeds.
     """
     rows, note = differences_rows(results, level)
     return f"{markdown(rows)}\n\n{note}" if rows else ""
 
 
 def differences_rows(results: Mapping[str, Result], level: float = LEVEL) -> tuple[list[list[str]], str]:
-    """Returns the cells of `differences_table`, the head first, and the line below it; none if it is empty."""
+    """Returns (rows of cells of `differences_table`, head first; the line below it), ([], "") for an empty table."""
     if len(results) < 2:
         return [], ""
     (baseline, first), *others = results.items()
@@ -57,7 +56,7 @@ def sentence_differences_table(
     """Formats the differences of each run to the first one by the paired bootstrap over sentences: mean [interval].
 
     A star marks a p-value that is at most 1 - level after adjustment for all comparisons of its column (Holm). Metrics
-    and runs without statistics of sentences, or of other sentences, are left out; "" if nothing is left.
+    and runs without statistics of sentences, or with other sentences, are left out; "" if nothing is left.
     """
     rows, note = sentence_differences_rows(results, sentences, level)
     return f"{markdown(rows)}\n\n{note}" if rows else ""
@@ -66,7 +65,7 @@ def sentence_differences_table(
 def sentence_differences_rows(
     results: Mapping[str, Result], sentences: Mapping[str, Sentences], level: float = LEVEL
 ) -> tuple[list[list[str]], str]:
-    """Returns the cells of `sentence_differences_table`, the head first, and the line below it; none if it is empty."""
+    """Returns (rows of cells of `sentence_differences_table`, head first; the line below it), ([], "") if empty."""
     if not results or (baseline := next(iter(results))) not in sentences:
         return [], ""
     first, *_ = results.values()
@@ -90,7 +89,7 @@ def sentence_differences_rows(
 def _rows(
     head: str, names: list[str], columns: Mapping[str, Mapping[str, Comparison]], level: float
 ) -> list[list[str]]:
-    """Returns the cells of a table of differences, the head first; [] if there are none."""
+    """Returns the rows of cells of a table of differences, head first; [] without differences."""
     columns = {metric: found for metric, found in columns.items() if found}
     adjusted = {metric: holm({name: c.p_value for name, c in found.items()}) for metric, found in columns.items()}
     rows = [[head, *columns]]
@@ -106,7 +105,7 @@ def _rows(
 
 
 def difference_cell(mean: float, low: float, high: float, stands_out: bool) -> str:
-    """Formats a difference with its interval, and a star if a test tells it from chance."""
+    """Formats a difference with its interval, and a star if it is significant."""
     return f"{mean:+.3g} [{low:+.3g}, {high:+.3g}]{' *' if stands_out else ''}"
 
 
@@ -117,7 +116,7 @@ def markdown(rows: list[list[str]]) -> str:
 
 
 def _too_few(columns: Mapping[str, Mapping[str, Comparison]], level: float) -> str:
-    """Returns what to say if no comparison has enough seeds for a star; "" if one has."""
+    """Returns a line for tables where no comparison has enough seeds for a star; "" for others."""
     if any(len(found) * c.smallest_p_value <= 1 - level for found in columns.values() for c in found.values()):
         return ""
     number = max(map(len, columns.values()))
@@ -135,5 +134,5 @@ def _cell(values: Mapping[str, Any] | None) -> str:
         return ""
     if len(values["seeds"]) == 1:
         return f"{values['mean']:.4g}"
-    rounding = ROUNDING * abs(values["mean"])  # equal values may have a deviation of a few last bits
+    rounding = ROUNDING * abs(values["mean"])  # equal values may have a deviation by rounding
     return f"{values['mean']:.4g} ± {0 if values['std'] <= rounding else values['std']:.2g}"

@@ -1,4 +1,4 @@
-"""Evaluation of models of text: losses per token, and scores of translations such as BLEU."""
+"""Evaluation of text models: losses per token, and scores of translations such as BLEU."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ NUM_EXAMPLES = 3  # shown with the results
 
 
 def _token_metric(name: str, best: str | None, value: Callable[[Mean], float], unit: str = "") -> Metric:
-    """Returns a metric of the mean over tokens `name` of a model; its statistics are the total and the count."""
+    """Returns a metric computed from a mean over tokens, `name`, of a model; its statistics are total and count."""
     return Metric(
         lambda metrics: value(metrics[name]),
         best,
@@ -82,12 +82,12 @@ class TextEvaluator:
 
     Args:
         translator: the model, its vocabularies and the options of decoding.
-        buckets: of the batches, see attn_jax.data.batching.eval_batches.
+        buckets: shapes of the batches, see attn_jax.data.batching.eval_batches.
         tokenize: the tokenizer of BLEU, see corpus_bleu.
     """
 
-    of_texts: ClassVar[Mapping[str, Metric]] = TEXT_METRICS  # of outputs; a subclass may have others
-    of_tokens: ClassVar[Mapping[str, Metric]] = TOKEN_METRICS  # of the means that a model returns; likewise
+    of_texts: ClassVar[Mapping[str, Metric]] = TEXT_METRICS  # metrics of outputs; a subclass may have others
+    of_tokens: ClassVar[Mapping[str, Metric]] = TOKEN_METRICS  # metrics of the model's means over tokens
     metrics: ClassVar[Mapping[str, Metric]] = TEXT_METRICS | TOKEN_METRICS
     unit: ClassVar = "sentences"
     loss_unit: ClassVar = "nats per token"
@@ -101,7 +101,7 @@ class TextEvaluator:
         return summed(self.losses_of_each(params, pairs))
 
     def losses_of_each(self, params: Params, pairs: EncodedPairs) -> Metrics:
-        """Computes the model's eval_each of n pairs: total and count of each mean are [n], on the host."""
+        """Computes the model's eval_each for n pairs: total and count of each mean are [n], on the host."""
         found: dict[str, Mean] = {}
         for indices, batch in eval_batches(pairs, self.translator.options.batch_size, self.buckets):
             for name, mean in jax.device_get(self._each(params, batch)).items():
@@ -118,7 +118,7 @@ class TextEvaluator:
         token_names = [name for name in names if name in self.of_tokens]
         text_names = [name for name in names if name in self.of_texts]
         encoded = self.translator.encode(split)
-        if each and text_names:  # not at every validation
+        if each and text_names:  # only with `each`, not at every validation
             self._report_lengths(encoded)
         values: dict[str, list[float]] = {name: [] for name in [*token_names, *text_names]}
         statistics: dict[str, list[np.ndarray]] = {name: [] for name in values} if each else {}
@@ -144,8 +144,8 @@ class TextEvaluator:
         return Results(means, signatures, examples, statistics, tuple(outputs))
 
     def _report_lengths(self, pairs: EncodedPairs) -> None:
-        """Gives a notice of references that are longer than their outputs can be."""
-        long = pairs.target.lengths - 1 > self.translator.limits(pairs)  # at the limit an output may end without eos
+        """Gives a notice of references that are longer than the limit of their outputs."""
+        long = pairs.target.lengths - 1 > self.translator.limits(pairs)  # an output at the limit may lack eos
         if long.any():
             notice(
                 f"{'length':<14}{long.sum():,} of {len(pairs):,} references are longer than an output may be, see "
@@ -154,7 +154,7 @@ class TextEvaluator:
 
 
 def summed(of_each: Metrics) -> Metrics:
-    """Returns the means over all pairs from those of each pair."""
+    """Returns the means over all pairs, from the total and count of each pair."""
     return {name: Mean(mean.total.sum(), mean.count.sum()) for name, mean in of_each.items()}
 
 

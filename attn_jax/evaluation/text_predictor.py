@@ -1,4 +1,4 @@
-"""Prediction with models of text: lines to translations, scores of pairs, pictures of attention weights."""
+"""Prediction with text models: translations of lines, scores of pairs, pictures of attention weights."""
 
 import math
 import pathlib
@@ -30,7 +30,7 @@ class TextPredictor:
 
     Args:
         translator: the model, its vocabularies and the options of decoding.
-        buckets: of the batches, see attn_jax.data.batching.eval_batches.
+        buckets: shapes of the batches, see attn_jax.data.batching.eval_batches.
     """
 
     unknown_target: ClassVar[str] = "; they count as unk in perplexity and accuracy"
@@ -48,8 +48,7 @@ class TextPredictor:
     def predict(self, params: Params, lines: Iterable[str], chunk: int) -> Iterator[tuple[list[str], list[str]]]:
         """Yields (lines, their translations) for every `chunk` lines.
 
-        Each line has n_best translations, also an empty one and one that has fewer: the others are empty, and their
-        score is -inf.
+        Each line gets n_best translations. Missing ones, also of an empty line, are empty with score -inf.
         """
         count = 0
         for texts in chunks(self._checked(lines), chunk):
@@ -61,14 +60,14 @@ class TextPredictor:
     def n_best(self, params: Params, texts: Sequence[str], first: int) -> list[list[Translation]]:
         """Computes the n_best translations of each text; missing ones are empty, with score -inf.
 
-        `first` is the number of texts before these, which decides the random numbers of samples.
+        `first` is the number of earlier texts, on which the random numbers of samples depend.
         """
         nothing = Translation("", -math.inf, -math.inf)
         found = self.translator.translate(params, texts, first=first)
         return [[*best, *[nothing] * (self.options.n_best - len(best))] for best in found]
 
     def scored(self, translation: Translation, text: str) -> str:
-        """Formats a line of output: the text, after its score and a tab with decode.with_scores."""
+        """Formats a line of output: the text; with decode.with_scores, score and tab before it."""
         return f"{float32_text(translation.score)}\t{text}" if self.options.with_scores else text
 
     def log_probs(self, params: Params, pairs: Pairs) -> Float[np.ndarray, " n"]:
@@ -104,7 +103,7 @@ class TextPredictor:
         return result
 
     def checksums(self, split: Pairs) -> dict[str, int]:
-        """Returns that of the texts; see attn_jax.evaluation.base.Predictor."""
+        """Returns the checksum of the texts; see attn_jax.evaluation.base.Predictor."""
         return {"examples": split.checksum}
 
     def read_lines(self, lines: Iterable[str]) -> list[str]:
@@ -112,12 +111,12 @@ class TextPredictor:
         return [line for line in self._checked(lines) if line.strip()]
 
     def read_pairs(self, pairs: Pairs) -> Pairs:
-        """Reads pairs that people wrote; texts need no change."""
-        list(self._checked(pairs.source))  # a UserError at the first that is wrong
+        """Reads pairs written by people; texts are not changed."""
+        list(self._checked(pairs.source))  # raises a UserError at the first wrong text
         return pairs
 
     def _checked(self, texts: Iterable[str]) -> Iterator[str]:
-        """Yields texts, up to a source with tags that has more than one tab, which is a UserError."""
+        """Yields the texts; raises a UserError at a source with tags that has more than one tab."""
         form = self.translator.source_vocabulary.form
         for number, text in enumerate(texts, 1):
             if form and text.count("\t") > 1:
@@ -146,7 +145,7 @@ class TextPredictor:
         if self.model.one_token:
             check_labels(self.translator.encode(pairs), pairs, file)
             encode = self.translator.target_vocabulary.encode
-            unknown = {label for label in set(pairs.target) if UNK in encode(label)}  # right wherever unk is predicted
+            unknown = {label for label in set(pairs.target) if UNK in encode(label)}  # right if unk is predicted
             for number, label in enumerate(pairs.target, 1):
                 if label in unknown:
                     raise UserError(f"{file}, line {number}: the target {label!r} is no label of the training")
@@ -174,7 +173,7 @@ class TextPredictor:
         for text, output, ids, weights, path in rows_of_pairs:
             source = [*translator.source_vocabulary.tokenize(text), "<eos>"]
             target = [*translator.target_tokens(output, ids), "<eos>"]
-            rows = len(target) if weights[-1].any() else len(target) - 1  # a classifier reads nothing for the eos
+            rows = len(target) if weights[-1].any() else len(target) - 1  # a classifier has no weights for the eos
             title = self.title
             if several:
                 target, rows, title = [f"query {i}" for i in range(1, len(weights) + 1)], len(weights), output
@@ -184,7 +183,7 @@ class TextPredictor:
     def plot_overview(
         self, params: Params, task: Task, split: Pairs, workdir: pathlib.Path, count: int
     ) -> list[pathlib.Path]:
-        """Plots the examples of the task and the first pairs of the split, `count` in all; returns the paths."""
+        """Plots the examples of the task and the first pairs of the split, `count` in total; returns the paths."""
         first = split.select(range(min(count, len(split))))
         examples = [] if split.evidence else [text for text in task.examples if text not in first.source]
         pairs = first
@@ -195,7 +194,7 @@ class TextPredictor:
         return paths
 
     def _report_long(self, texts: Sequence[str], before: int) -> None:
-        """Gives a notice, once, of a line that is longer than LONG and than any bucket; `before` lines came earlier."""
+        """Gives one notice of a line longer than LONG and than any bucket; `before` is the number of earlier lines."""
         if self._long_reported:
             return
         limit = max([LONG, *(source for source, _ in (make_buckets(self.buckets) if self.buckets else ()))])

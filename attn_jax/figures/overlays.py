@@ -1,4 +1,4 @@
-"""Pictures of attention over an image: the image, and beside it one panel for each word."""
+"""Pictures of attention over an image: the image, and one panel for each word."""
 
 import math
 import os
@@ -14,13 +14,13 @@ from attn_jax.types import Float
 
 PANEL_INCHES = 1.55
 COLUMNS = 8  # panels in a row
-ALL = 0.995  # weight on the image, below which the title of a panel has it
+ALL = 0.995  # if the total weight on the image is below this, the title of a panel shows it
 FAINTEST = 0.25  # brightness of the image where the weight is zero
-FINEST = 400  # the most pixels of a side of a panel, several times what is printed
+FINEST = 400  # most pixels per side of a panel, several times the printed resolution
 
 
 class Look(NamedTuple):
-    """A word, the weights of the cells when it was said, and the true boxes of what it names."""
+    """A word, its attention weights over cells, and the true boxes of the objects that it names."""
 
     word: str
     weights: Float[np.ndarray, "rows columns"]
@@ -32,10 +32,10 @@ def plot_looks(
 ) -> None:
     """Plots an image and one panel for each word, as figure 2 of Xu 2015 (arXiv 1502.03044).
 
-    A cell of the largest weight of its panel has the brightness of the image, a cell without weight a quarter of it.
-    Weights are drawn as squares, without the blur that makes a few cells look like the outline of an object. The title
-    of a panel has the share of the weight on cells that touch the true boxes, which are outlined, and the weight on the
-    whole image where the words of a question have some of it. `edges` are those of the cells in pixels.
+    The cell of largest weight in a panel has the brightness of the image, a cell without weight a quarter of it.
+    Weights are drawn as squares, without the blur that makes a few cells look like the outline of an object. True boxes
+    are outlined. The title of a panel has the share of the weight on cells that touch them, and the weight on the whole
+    image if the words of a question have the rest. `edges` are the edges of the cells in pixels.
 
     Raises:
         UserError: path cannot be written.
@@ -87,7 +87,7 @@ def shaded(
     """Darkens an image where weights are small, and tints it where they are large.
 
     The result is finer than a small image, so that an edge of a cell may lie within a pixel, and coarser than a
-    photograph, of which a dozen panels would not fit in memory.
+    photograph, since a dozen panels at full size would not fit in memory.
     """
     factor = min(4.0, FINEST / max(image.shape[:2]))
     # The middle of each fine pixel, in pixels of the image.

@@ -1,6 +1,6 @@
-"""Measures of where attention looks, for weights on the cells of a grid and the true boxes of each word.
+"""Measures of the location of attention, from weights on the cells of a grid and the true boxes of each word.
 
-For a word with the boxes R and weights a on rows x columns cells of an image, by convention equal parts of it:
+For a word with true boxes R and weights on rows x columns cells of an image, by convention equal parts of it:
 
     touch     sum of the weights of cells that touch R             attention correctness, Liu 2017 (arXiv 1605.09553)
     point     1 if the cell of the largest weight touches R        the pointing game, Zhang 2016 (arXiv 1608.00507)
@@ -8,8 +8,8 @@ For a word with the boxes R and weights a on rows x columns cells of an image, b
     uniform   touch of equal weights
 
 Weight on the words of a question is outside of every box. A cell of a deep network also sees pixels outside of its
-rectangle (ConvolutionGrid.receptive_field), and the centre of what it sees is not its middle (ConvolutionGrid.edges):
-a right word may be read from a cell beside its box.
+rectangle (ConvolutionGrid.receptive_field), and its receptive field is not centred on it (ConvolutionGrid.edges), so
+that a correct word may be read from a cell beside its box.
 """
 
 from collections.abc import Sequence
@@ -19,21 +19,21 @@ import numpy as np
 from attn_jax.types import Float
 
 Boxes = Sequence[tuple[int, int, int, int]]
-Edges = tuple[Float[np.ndarray, " m"], Float[np.ndarray, " n"]]  # one more than rows, and than columns
+Edges = tuple[Float[np.ndarray, " m"], Float[np.ndarray, " n"]]  # m = rows + 1, n = columns + 1
 
 
 def equal_parts(image: tuple[int, int], cells: tuple[int, int]) -> Edges:
-    """Returns the edges of cells of equal size; where they do not divide the image, edges are fractions of a pixel."""
+    """Returns the edges of cells of equal size; if they do not divide the image, edges are fractions of a pixel."""
     rows, columns = (np.linspace(0, side, count + 1) for side, count in zip(image, cells, strict=True))
     return rows, columns
 
 
 def covered(boxes: Boxes, edges: Edges) -> Float[np.ndarray, "rows columns"]:
-    """Returns the share of the area of each cell that boxes cover; boxes that overlap count once.
+    """Returns the share of the area of each cell that boxes cover; overlaps of boxes count once.
 
     Args:
-        boxes: (left, top, right, bottom) in pixels, right and bottom outside.
-        edges: of the rows and of the columns in pixels, from 0 to the height and from 0 to the width.
+        boxes: (left, top, right, bottom) in pixels, right and bottom exclusive.
+        edges: edges of rows and of columns in pixels, from 0 to the height and from 0 to the width.
     """
     cells = tuple(len(lines) - 1 for lines in edges)
     # Pieces between all edges of cells and boxes: each is inside or outside of a box, and in one cell.

@@ -1,6 +1,6 @@
-"""Pictures of attention weights, of stories and of learning curves, as PNG, SVG or PDF, by the suffix of the path.
+"""Pictures of attention weights, stories and learning curves, as PNG, SVG or PDF by the suffix of the path.
 
-matplotlib is imported when something is plotted, and used through its objects: no pyplot, no global state changed.
+matplotlib is imported at the first plot, and used without pyplot, so that no global state changes.
 """
 
 import functools
@@ -25,9 +25,9 @@ from attn_jax.types import Array, Float
 FORMATS = (".png", ".svg", ".pdf")
 LATIN, JAPANESE = "DejaVu Sans", ("IPAexGothic", "Noto Sans CJK JP")
 LONGEST_LABEL = 30  # characters; the rest of a token becomes an ellipsis
-CELL_INCHES = (0.26, 0.42)  # of many and of few tokens: a label always fits its row
-LARGEST_INCHES = 24.0  # where the cells of a very long sentence begin to shrink
-SMALLEST_LABEL = 5.0  # points; where cells are smaller than this, only some have a label
+CELL_INCHES = (0.26, 0.42)  # for many and for few tokens: a label always fits its row
+LARGEST_INCHES = 24.0  # beyond this size of the picture, cells shrink
+SMALLEST_LABEL = 5.0  # points; if cells are smaller, only some have a label
 
 
 def plot_weights(
@@ -59,11 +59,11 @@ def plot_curves(metrics_jsonl: str | os.PathLike, path: str | os.PathLike, unit:
 
     Args:
         metrics_jsonl: the file of metrics.
-        path: of the picture.
-        unit: of both losses; "": they are not comparable, and each has its own panel.
+        path: path of the picture.
+        unit: unit of both losses; "": they are not comparable, and each has its own panel.
 
     Returns:
-        Whether there was anything to plot; if not, there is no picture.
+        True if there was something to plot; otherwise no picture is written.
 
     Raises:
         UserError: the file cannot be read, or path cannot be written.
@@ -77,7 +77,7 @@ def plot_curves(metrics_jsonl: str | os.PathLike, path: str | os.PathLike, unit:
 
 
 def curve_panels(metrics_jsonl: str | os.PathLike, unit: str) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """Reads what `plot_curves` plots: {panel: {"training" or "validation": (steps [n], values [n, seeds])}}.
+    """Reads the data of `plot_curves`: {panel: {"training" or "validation": (steps [n], values [n, seeds])}}.
 
     Raises:
         UserError: the file cannot be read.
@@ -104,7 +104,7 @@ def save(figure: Any, path: str | os.PathLike) -> None:
     try:
         content = io.BytesIO()
         with warnings.catch_warnings():
-            # A character that no installed font has is an empty box in the picture; that says enough.
+            # No warnings about characters missing in all fonts: the picture shows empty boxes for them.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
             figure.savefig(content, format=path.suffix[1:].lower(), dpi=150, bbox_inches="tight", pad_inches=0.12)
         write(path, content.getvalue())
@@ -131,11 +131,11 @@ def weights_figure(
         )
     cell = np.clip(5 / max(shape), *CELL_INCHES)
     height, width = (float(min(count * cell, LARGEST_INCHES)) for count in shape)
-    # The axes fill the figure and everything else lies outside: the tight bounding box of `save` takes it in. So
-    # every cell has its size, however long the labels are.
+    # The axes fill the figure and everything else lies outside, where the tight bounding box of `save` includes it.
+    # So the size of the cells does not depend on the length of the labels.
     figure = Figure(figsize=(width, height))
     axes = figure.add_axes((0, 0, 1, 1))
-    signed = bool((weights < -1e-6).any())  # of a line, a difference or a linear normalizer: red where negative
+    signed = bool((weights < -1e-6).any())  # for local linear fits, differences or linear normalizers: negative is red
     colors = colormaps["RdBu" if signed else "Blues"].with_extremes(
         bad="black" if signed else "tab:red"
     )  # not a weight
@@ -145,7 +145,7 @@ def weights_figure(
     source_labels, target_labels = ([_visible(token) for token in tokens] for tokens in (source_tokens, target_tokens))
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
-    # A "$" in a token is a dollar, not the begin of a formula.
+    # A "$" in a token is a dollar sign, not the start of a formula.
     rows, size = _labelled(shape[0], height)
     axes.set_yticks(rows, [target_labels[i] for i in rows], fontsize=size, parse_math=False)
     columns, size = _labelled(shape[1], width)
@@ -154,7 +154,7 @@ def weights_figure(
     too_wide = [_width(source_labels[i]) * size > room for i in columns]
     words = any(wide and not source_tokens[i].startswith("<") for wide, i in zip(too_wide, columns, strict=True))
     for label, wide in zip(axes.get_xticklabels(), too_wide, strict=True):
-        if wide or words:  # of single characters and an <eos> only the latter is turned
+        if wide or words:  # if labels are single characters and <eos>, only <eos> is turned
             label.set(rotation=45, ha="left", va="bottom", rotation_mode="anchor")
     axes.set_xlabel("source", color="0.4", labelpad=6)
     axes.set_ylabel("target", color="0.4", labelpad=6)
@@ -162,14 +162,14 @@ def weights_figure(
         axes.set_title(title, pad=10, parse_math=False)
 
     for axis, count, inches in ((axes.xaxis, shape[1], width), (axes.yaxis, shape[0], height)):
-        if inches / count > 0.05:  # else there would be nothing but lines
+        if inches / count > 0.05:  # otherwise lines would hide the cells
             axis.set_ticks(np.arange(count - 1) + 0.5, minor=True)
     axes.grid(which="minor", color="0.85", linewidth=2 * min(width / shape[1], height / shape[0]))
     axes.tick_params(which="both", length=0)
     axes.spines[:].set_color("0.6")
     bar_height = float(np.clip(height, 0.9, 2.4))
     bar_axes = figure.add_axes((1 + 0.15 / width, 1 - bar_height / height, 0.13 / width, bar_height / height))
-    outside = {(True, False): "min", (False, True): "max", (True, True): "both"}  # weights need not be from -1 to 1
+    outside = {(True, False): "min", (False, True): "max", (True, True): "both"}  # weights may lie outside of -1 to 1
     extend = outside.get((bool((weights < low - 1e-6).any()), bool((weights > 1 + 1e-6).any())), "neither")
     bar = figure.colorbar(image, cax=bar_axes, ticks=[low, (low + 1) / 2, 1], extend=extend)
     bar.ax.tick_params(length=2, labelsize=8)
@@ -187,7 +187,7 @@ def plot_story(
 ) -> None:
     """Plots the weights of n statements in h hops: a row for each statement, a column for each hop.
 
-    The statements in `evidence`, numbers from 1, are red, with an arrow: the true answer follows from them. The caption
+    The statements in `evidence`, numbered from 1, which support the true answer, are red and have an arrow. The caption
     is written below.
 
     Raises:
@@ -214,7 +214,7 @@ def plot_story(
         labels = [f"{statements[i]}  {'→' if i + 1 in true else '  '}" for i in shown]
         axes.set_yticks(shown, labels, fontsize=size, parse_math=False)
         for i, label in zip(shown, axes.get_yticklabels(), strict=True):
-            label.set_color("tab:red" if i + 1 in true else "black")  # not bold: Japanese fonts have no other weight
+            label.set_color("tab:red" if i + 1 in true else "black")  # not bold: Japanese fonts have only one weight
         axes.set_xticks(range(hops), range(1, hops + 1), fontsize=8)
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
@@ -244,7 +244,7 @@ def curves_figure(panels: dict) -> Any:
     colors = {"training": "tab:blue", "validation": "tab:orange"}
     for axes, (title, lines) in zip(all_axes, panels.items(), strict=True):
         for name, (steps, values) in lines.items():
-            # Few points are shown as such: a single one would make no line.
+            # Few points get markers: a single point makes no line.
             style = {"color": colors[name], "marker": "o" if len(steps) < 40 else "", "markersize": 3}
             if values.shape[1] > 1:
                 axes.plot(steps, values, color=colors[name], linewidth=0.6, alpha=0.5)
@@ -258,7 +258,7 @@ def curves_figure(panels: dict) -> Any:
 
 
 def read_series(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Reads {metric: (steps [n], values [n, seeds])}; null is nan; what no run writes, or half a line, is skipped."""
+    """Reads {metric: (steps [n], values [n, seeds])}; null becomes nan; malformed or incomplete lines are skipped."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -284,7 +284,7 @@ def read_series(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def styled() -> Any:
-    """Returns a context in which texts get fonts that have their characters."""
+    """Returns a context manager in which texts use fonts that have their characters."""
     import matplotlib
 
     return matplotlib.rc_context({"font.family": font_families(), "text.usetex": False})

@@ -1,4 +1,4 @@
-"""Pictures of kernel regressions: the fit among its points, the weights behind it, one prediction in detail."""
+"""Pictures of kernel regressions: the fit with its points, the attention weights, one prediction in detail."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:b
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPoints:
-    """Training points of one seed. In texts for people, numbers have the digits that tell these points apart."""
+    """Training points of one seed. Numbers are formatted with the digits that distinguish these points."""
 
     columns: Columns
     inputs: Inputs  # [k, d]
@@ -31,12 +31,12 @@ class TrainingPoints:
         return [digits_of(column, 4) for column in (*self.inputs.T, self.targets[:, 0])]
 
     def inputs_text(self, values: Float[np.ndarray, " d"]) -> str:
-        """Writes the inputs of a point."""
+        """Formats the inputs of a point."""
         rows = zip(self.columns.inputs, values, self.digits, strict=False)
         return ", ".join(f"{name} {value:.{digits}g}" for name, value, digits in rows)
 
     def target_text(self, values: Float[np.ndarray, " v"]) -> str:
-        """Writes a target or a prediction: a class by its name, or a number."""
+        """Formats a target or a prediction: the name of a class, or a number."""
         classes = self.columns.classes
         return classes[int(np.argmax(values))] if classes else f"{values[0]:.{self.digits[-1]}g}"
 
@@ -52,16 +52,16 @@ def plot_fit(
     """Plots a fitted regression.
 
     With one input: the predictions over it, with the training and the test points. With several: the predictions of
-    the test points over their targets, or, of classes, the test points in the plane of the first two inputs, in the
+    the test points over their targets or, for classes, the test points in the plane of the first two inputs, in the
     colour of the predicted class.
 
     Args:
         train: the training points.
         places: inputs [q, 1] of the curve, in order; not used with several inputs.
-        predictions: at `places`.
+        predictions: predictions at `places`.
         test: inputs and targets of the test points.
         tested: predictions of the test points.
-        path: of the picture.
+        path: path of the picture.
     """
     with styled():
         figure, axes = panel()
@@ -130,7 +130,7 @@ def plot_heat_map(
 
 
 def round_numbers(low: float, high: float) -> Float[np.ndarray, " t"]:
-    """Returns a few round numbers from `low` to `high`, or these two if there is none between them."""
+    """Returns a few round numbers from `low` to `high`, or `low` and `high` if there is none between them."""
     from matplotlib.ticker import MaxNLocator
 
     ticks = MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
@@ -170,12 +170,12 @@ def plot_query(
 
 
 def plain(text: str) -> str:
-    """Returns a label that matplotlib prints as it is: between two dollar signs it would read a formula."""
+    """Escapes a label so that matplotlib does not read text between two dollar signs as a formula."""
     return text.replace("$", r"\$")
 
 
 def panel(columns: int = 1, rows: int = 1, **options: Any) -> tuple[Any, Any]:
-    """Makes (a figure, its axes): a single one, or an array [rows, columns]."""
+    """Makes (figure, axes): a single Axes, or an array [rows, columns] of them."""
     from matplotlib.figure import Figure
 
     figure = Figure(

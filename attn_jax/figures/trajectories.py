@@ -1,4 +1,4 @@
-"""Pictures of glimpses: the path of the eye on the image, and below it what was seen and guessed at each stop."""
+"""Pictures of glimpses: their path on the image, and the crop and the guess at each stop."""
 
 import os
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from attn_jax.figures.places import Boxes
 from attn_jax.figures.plots import save, styled
 from attn_jax.layers.glimpses import corner
 
-LONGEST = 8  # panels beside the image
+LONGEST = 8  # most panels beside the image
 
 
 class Stop(NamedTuple):
-    """A glimpse: the square of pixels that it saw, (left, top, right, bottom), and the word that is likeliest then."""
+    """A glimpse: its square of pixels (left, top, right, bottom), and the most probable word after it."""
 
     box: tuple[float, float, float, float]
     guess: str
@@ -33,7 +33,7 @@ class Stop(NamedTuple):
 def stops_of(
     places: Float[np.ndarray, "t 2"], image: tuple[int, int], size: int, guesses: Sequence[tuple[str, float]]
 ) -> list[Stop]:
-    """Returns the stops of a path, of places from -1 to 1 and guesses (word, probability) after each glimpse."""
+    """Makes the stops of a path from places in [-1, 1] and the guess (word, probability) after each glimpse."""
     corners = np.asarray(corner(jnp.asarray(places), image, size)).tolist()
     return [
         Stop((left, top, left + size, top + size), word, float(probability))

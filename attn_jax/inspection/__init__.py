@@ -1,1 +1,1 @@
-"""Attention weights of every place of a model: measures, and reports."""
+"""Measures and reports of the attention weights of every layer, head and hop of a model."""

@@ -1,7 +1,7 @@
-"""What attention weights say: how many keys they use, whether heads agree, whether they align, and whether they matter.
+"""Measures of attention weights: effective number of keys, agreement of heads, alignment, and effect of erasure.
 
-All functions take weights as arrays [..., q, k], rows of queries over keys, with zeros for keys that are masked; rows
-whose weights are all zero (no key, or padding) give nan in `per_row` measures and are left out of means.
+All functions take weights as arrays [..., q, k], rows of queries over keys, with zeros for masked keys. Rows whose
+weights are all zero (no key, or padding) have nan in measures per row and are left out of means.
 """
 
 import re
@@ -13,7 +13,7 @@ import numpy as np
 from attn_jax.errors import UserError
 from attn_jax.types import Bool, Float, Int
 
-WORD_NUMBER = re.compile("0*[1-9][0-9]{0,8}")  # not so long that no sentence has the word
+WORD_NUMBER = re.compile("0*[1-9][0-9]{0,8}")  # at most 9 digits: no sentence has more words
 
 
 def entropy(weights: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
@@ -23,7 +23,7 @@ def entropy(weights: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
 
 
 def effective_support(weights: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
-    """Computes exp(entropy): the number of keys of a row of equal weights with the same entropy."""
+    """Computes exp(entropy): the number of keys in a row of equal weights with the same entropy."""
     return np.exp(entropy(weights))
 
 
@@ -47,14 +47,14 @@ def _is_empty(weights: Float[np.ndarray, "... k"]) -> Bool[np.ndarray, "..."]:
 
 
 def _normalized(weights: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "... k"]:
-    """Returns |w| / sum |w| in float64; nan where all are zero."""
+    """Returns |w| / sum |w| in float64; nan where all weights are zero."""
     size = np.abs(np.asarray(weights, np.float64))
     total = np.sum(size, axis=-1, keepdims=True)
     return size / np.where(total > 0, total, np.nan)
 
 
 class Alignment(NamedTuple):
-    """Gold links (query, key) of a sentence, from 0: the sure ones, and the possible ones, which include the sure."""
+    """Gold links (query, key) of a sentence, counted from 0: sure links, and possible links, which include the sure."""
 
     sure: frozenset[tuple[int, int]]
     possible: frozenset[tuple[int, int]]
@@ -63,10 +63,10 @@ class Alignment(NamedTuple):
 def read_talp(lines: Sequence[str], name: str) -> list[Alignment]:
     """Reads gold alignments in Talp format, a sentence per line: "1-1 2p3" are source and target words, p: possible.
 
-    Links become (target word, source word), as in rows of weights.
+    Links become (target word, source word), like (query, key) of weights.
 
     Raises:
-        UserError: something else in a line of the file `name`.
+        UserError: a line of the file `name` is malformed.
     """
     found = []
     for number, line in enumerate(lines, 1):
@@ -93,10 +93,10 @@ def links(weights: Float[np.ndarray, "q k"]) -> frozenset[tuple[int, int]]:
 def alignment_error_rate(found: Sequence[frozenset[tuple[int, int]]], gold: Sequence[Alignment]) -> float:
     """Computes AER = 1 - (|A and S| + |A and P|) / (|A| + |S|) over all sentences (Och & Ney 2003, section 5).
 
-    A are the links found, S the sure and P the possible ones.
+    A are the links found, S the sure and P the possible gold links.
 
     Raises:
-        ValueError: another number of sentences on the two sides.
+        ValueError: the numbers of sentences differ.
     """
     if len(found) != len(gold):
         raise ValueError(f"{len(found)} sentences have links, but {len(gold)} were aligned")
@@ -111,7 +111,7 @@ class Erasure(NamedTuple):
 
     attended: float  # the words with the largest weights
     random: float  # as many words, chosen at random among all
-    num_sentences: int  # with at least two words
+    num_sentences: int  # sentences with at least two words
 
 
 def erasure(
@@ -122,18 +122,18 @@ def erasure(
     share: float = 0.2,
     seed: int = 0,
 ) -> Erasure:
-    """Removes the words that were attended to most, and as many at random, and compares what the model loses.
+    """Removes the most attended words, or as many random words, and compares the drops of log p(target | source).
 
-    If weights tell what the model uses, the first loss is the larger one ("comprehensiveness" of DeYoung 2020, arXiv
-    1911.03429, section 4; Serrano & Smith 2019, arXiv 1906.03731). A word counts by the sum of its weights over the
-    queries. At least one word is removed, and at least one stays.
+    If weights show which words the model uses, the first drop is larger ("comprehensiveness" of DeYoung 2020, arXiv
+    1911.03429, section 4; Serrano & Smith 2019, arXiv 1906.03731). Words are ranked by the sum of their weights over
+    the queries. At least one word is removed, and at least one is kept.
 
     Args:
-        score: log p(target | source) of each sentence for changed sources, the sentences in order.
+        score: changed sources of all sentences, in order -> log p(target | source) of each.
         sources: ids of the words of each sentence, without eos.
         weights: [q, k] of each sentence; columns beyond its words are not used.
-        share: of the words to remove, rounded up.
-        seed: of the choice at random.
+        share: share of the words to remove; the number is rounded up.
+        seed: seed of the random choice.
     """
     rng = np.random.default_rng(seed)
     without_attended, without_random = [], []

@@ -1,9 +1,9 @@
-"""Measures of attention for each place, layer, head and hop of a model: means over the examples of a split.
+"""Measures of attention for each layer, head and hop of a model: means over the examples of a split.
 
     measure_attention(collector, [params of a seed, ...], split) -> [Row(place, axes, {"entropy": [...], ...})]
 
-The weights are those of the teacher-forced pass, from attn_jax.evaluation.collect; the measures are those of
-attn_jax.inspection.analysis. What a model or a split does not have is left out of the rows.
+The weights come from the teacher-forced pass, see attn_jax.evaluation.collect; the measures are defined in
+attn_jax.inspection.analysis. Rows leave out measures that a model or a split does not have.
 """
 
 import warnings
@@ -30,24 +30,24 @@ NUMBERED_ROWS = {
     "memory": "hop",
     "pooling": "query",
     "places looked at": "glimpse",
-}  # maps whose rows are the same in all examples
+}  # maps whose rows mean the same in all examples
 READ_SOURCE = {name for name, place in PLACES.items() if place.columns != "target_in"} | set(NUMBERED_ROWS)
 ROWS = {name: place.rows for name, place in PLACES.items()}
-FOR_TARGET = ("target", "both")  # rows that a token of the target is predicted from
+FOR_TARGET = ("target", "both")  # rows from which a target token is predicted
 Links = frozenset[tuple[int, int]]
-Key = tuple[str, tuple[tuple[str, int], ...]]  # a place, and the number of its layer, head or hop, from 1
+Key = tuple[str, tuple[tuple[str, int], ...]]  # name of a map, and numbers of layer, head or hop, from 1
 
 
 class Gold(NamedTuple):
-    """True alignments of a split: the function turns links of tokens into links of the units that were aligned."""
+    """True alignments of a split; `convert` maps links between tokens to links between the aligned units."""
 
-    alignments: Sequence[Alignment | None]  # None: not known
+    alignments: Sequence[Alignment | None]  # None: unknown
     convert: Callable[[int, Links], Links] = lambda index, links: links
-    only_known: bool = False  # leave out the links of target tokens that have no true one
+    only_known: bool = False  # ignore the links of target tokens without a true link
 
 
 class Row(NamedTuple):
-    """The measures of a place of a model."""
+    """The measures of a layer, head or hop of a model."""
 
     place: str
     axes: dict[str, int]  # such as {"layer": 1, "head": 2}, from 1
@@ -59,17 +59,17 @@ def measure_attention(
 ) -> list[Row]:
     """Measures the attention of each seed on a split.
 
-    - entropy (nats), keys (exp of the entropy), first: of the rows of weights; agreement: of all heads of a layer.
-    - evidence: share of the weights on the statements that support the answer, where these are known.
+    - entropy (nats), keys (exp of the entropy), first: means over rows of weights; agreement: over heads of a layer.
+    - evidence: share of the weights on the statements that support the answer, if known.
     - error: alignment error rate of the link of each target token to its key of largest weight.
-    - attended, random: fall of log p(target | source) without the key of the largest weight in the sum over all
-      queries, and without a key at random.
+    - attended, random: drop of log p(target | source) without the key whose weight, summed over all queries, is
+      largest, and without a random key.
 
     Args:
-        collector: of the attention weights of the model, such as `Setup.collector`.
+        collector: collector of the model, such as `Setup.collector`.
         params_of_seeds: parameters of each seed.
         split: examples with targets.
-        gold: true alignments; None: not known.
+        gold: true alignments; None: unknown.
     """
     found = [_of_seed(collector, params, split, seed, gold) for seed, params in enumerate(params_of_seeds)]
     return [
@@ -82,7 +82,7 @@ def _of_seed(collector, params: Params, split: Split, seed: int, gold: Gold | No
     """Measures one seed; returns the values of each key."""
     per_example: dict[Key, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     totals: dict[Key, list[np.ndarray]] = defaultdict(list)  # weights of the keys, summed over the queries
-    links: dict[Key, dict[int, Links]] = defaultdict(dict)  # of each example that has the map
+    links: dict[Key, dict[int, Links]] = defaultdict(dict)  # links of each example that has the map
     for index, maps in enumerate(_maps(collector, params, split, seed)):
         for one in maps:
             axes, weights = unfolded(one)
@@ -98,7 +98,7 @@ def _of_seed(collector, params: Params, split: Split, seed: int, gold: Gold | No
                 if gold is not None and (own := to_source(one, weights[place])) is not None:
                     links[key][index] = gold.convert(index, analysis.links(own))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # no example has a value
+        warnings.simplefilter("ignore", RuntimeWarning)  # nanmean of nothing, if no example has a value
         result = {
             key: {name: float(np.nanmean(list_)) for name, list_ in values.items()}
             for key, values in per_example.items()
@@ -115,7 +115,7 @@ def _of_seed(collector, params: Params, split: Split, seed: int, gold: Gold | No
 
 
 def _maps(collector, params: Params, split: Split, seed: int) -> Iterator[Sequence[Map]]:
-    """Yields the maps of each example, with few examples in memory where they can be many and large."""
+    """Yields the maps of each example; text models are processed in batches, since their maps can be large."""
     if not isinstance(collector, TextCollector):
         yield from (example.maps for example in collector.collect(params, split, seed=seed, forced=True))
         return
@@ -125,14 +125,14 @@ def _maps(collector, params: Params, split: Split, seed: int) -> Iterator[Sequen
 
 
 def unfolded(one: Map) -> tuple[tuple[str, ...], Float[np.ndarray, "... q k"]]:
-    """Returns (names of the leading axes, weights) of a map, where numbered rows such as hops are an axis."""
+    """Returns (names of the leading axes, weights) of a map; numbered rows such as hops become an axis."""
     if one.name not in NUMBERED_ROWS:
         return one.axes, np.asarray(one.weights, np.float64)
     return (*one.axes, NUMBERED_ROWS[one.name]), np.asarray(one.weights, np.float64)[..., None, :]
 
 
 def source_first(one: Map, weights: Float[np.ndarray, "... q k"], n: int) -> tuple[Map, Float[np.ndarray, "... q k"]]:
-    """Moves the columns of n source tokens, which come after eos and bos, to the front; returns the map and weights."""
+    """Moves the columns of n source tokens, which follow eos and bos, to the front; returns the map and weights."""
     order = [*range(2, n + 2), 0, 1, *range(n + 2, len(one.columns))]
     return one._replace(columns=tuple(one.columns[i] for i in order)), weights[..., order]
 
@@ -145,14 +145,14 @@ def to_source(one: Map, weights: Float[np.ndarray, "q k"]) -> Float[np.ndarray, 
         return None
     if rows == "target":
         return weights[:-1, :-1]
-    # Source, eos, perhaps tags and their eos, bos, target: a token is predicted from the row of the one before it.
+    # Order: source, eos, optional tags and eos, bos, target. The row of a token predicts the next token.
     return weights[one.columns.index("<bos>") : -1, : one.columns.index("<eos>")]
 
 
 def _values(
     one: Map, weights: Float[np.ndarray, "... q k"], axes: tuple[str, ...], evidence: Sequence[int]
 ) -> dict[str, np.ndarray]:
-    """Computes the means over the rows: an array for all axes, or without the last one for what compares heads."""
+    """Computes the means over the rows: arrays over all axes, or without the last one for agreement of heads."""
     rows = {
         "entropy": analysis.entropy(weights),
         "keys": analysis.effective_support(weights),
@@ -191,9 +191,9 @@ def _of_queries(links: Links, queries: set[int]) -> Links:
 
 
 def _words(collector: TextCollector, params: Params, pairs: Pairs) -> tuple[list, Callable]:
-    """Returns (ids of each source without eos, log p(target | source) of sources like these).
+    """Returns (ids of each source without eos, function from changed sources to log p(target | source)).
 
-    Tags that the model takes apart are no keys: they stay in every source.
+    Tags that the model reads separately are no keys, and stay in every source.
     """
     translator, predictor = collector.translator, collector.predictor
     target = translator.encode(pairs).target
@@ -210,7 +210,7 @@ def _words(collector: TextCollector, params: Params, pairs: Pairs) -> tuple[list
 
 
 def _statements(collector: StoryCollector, params: Params, pairs: Pairs) -> tuple[list, Callable]:
-    """Returns (indices of the statements of each story, log p(answer | statements) of statements like these)."""
+    """Returns (indices of the statements of each story, function from kept indices to log p(answer | statements))."""
     stories = [split_story(source) for source in pairs.source]
 
     @lru_cache(maxsize=4)
@@ -225,4 +225,4 @@ def _statements(collector: StoryCollector, params: Params, pairs: Pairs) -> tupl
     return units, lambda kept: score(tuple(map(tuple, kept)))
 
 
-UNITS = {TextCollector: _words, StoryCollector: _statements}  # what can be erased from a source
+UNITS = {TextCollector: _words, StoryCollector: _statements}  # units that can be erased from a source

@@ -29,7 +29,7 @@ from attn_jax.layers.positions import NoPositions
 from attn_jax.parts import Options, Recipe, choice, option, repeat
 from attn_jax.types import Dtype
 
-# What may be put around the parts of attention. Those in HOLDERS are held by a wrapper, in a slot of this name.
+# Wrappers around the parts of attention. Each wrapper in HOLDERS has a slot of this name, which holds another part.
 WRAPPERS = {
     "softcap": Softcap,
     "top_keys": TopKeys,
@@ -52,7 +52,7 @@ ORDER = "what is put around score, normalizer, map and read, from the inside"
 
 
 def reading_options(reading: Reading, *, single: bool = False) -> type["ReadingOptions"]:
-    """Makes the class of options of a reading: those of num_samples and temperature that its sampler has."""
+    """Makes the class of options of a reading: num_samples and temperature, if its sampler has them."""
     known = {
         "num_samples": option(1, "number of samples, or of evaluations of the loss", at_least=1),
         "temperature": option(1.0, "temperature of relaxed samples (Gumbel)", at_least=1e-6),
@@ -70,28 +70,28 @@ def reading_options(reading: Reading, *, single: bool = False) -> type["ReadingO
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadingOptions(Options):
-    """Options of a reading: how weights and values become a context, and how its gradient is estimated."""
+    """Options of a reading: how weights and values become a context, and how the gradient is estimated."""
 
     reading: ClassVar[Reading]
     num_samples: ClassVar[int] = 1
 
     def build(self, **more: Any) -> Reading:
-        """Configures the reading; `more` are options of its sampler that follow from other parts."""
+        """Configures the reading; `more` are options of its sampler that other parts determine."""
         return self.reading.configure(**dataclasses.asdict(self), **more)
 
 
-# Readings that need one evaluation and no rng.
+# Readings that need one evaluation of the loss and no rng.
 DETERMINISTIC = {name: reading_options(x) for name, x in READINGS.items() if x.per_step and not x.random}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadsOptions(Options):
-    """Options of one attention of a Transformer layer: over all keys, or over a memory of fixed size."""
+    """Options of an attention in a Transformer layer: over all keys, or over a memory of fixed size."""
 
-    kept: ClassVar[bool]  # all keys are, in place of a memory of fixed size
+    kept: ClassVar[bool]  # keeps all keys; False: a memory of fixed size
 
     def over(self, main: "HeadsOptions") -> "HeadsOptions":
-        """Returns the options of a place of a model, whose main ones are `main`."""
+        """Returns the options to use at one place of a model with main attention options `main`."""
         return self
 
     def build_heads(
@@ -109,17 +109,17 @@ class HeadsOptions(Options):
         Args:
             num_heads, num_kv_heads, features, dtype: see MultiHead.
             causal: whether a query reads only the keys up to its own position.
-            positions: the scheme of positions of self-attention; None for attention to a source.
+            positions: the positional encoding of self-attention; None for attention to a source.
 
         Raises:
-            UserError: parts that need an order of keys, or another width.
+            UserError: a part needs an order of the keys, or another width.
         """
         raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionOptions(HeadsOptions):
-    """Options of attention weights: score, normalizer, and what is put around them."""
+    """Options of attention weights: score, normalizer, and wrappers around them."""
 
     kept: ClassVar[bool] = True
 
@@ -127,7 +127,7 @@ class AttentionOptions(HeadsOptions):
     normalize: Recipe = choice(NORMALIZERS, "softmax", "function that turns scores into weights")
     wrappers: tuple[Recipe, ...] = repeat(WRAPPERS, (), ORDER)
     block_size: int = option(0, "number of keys whose scores are in memory at a time; 0: all", at_least=0)
-    dropout = 0.0  # no ClassVar: in a subclass of several classes that would hide a field of this name
+    dropout = 0.0  # no ClassVar, which under multiple inheritance would hide a field of this name
 
     @property
     def is_monotonic(self) -> bool:
@@ -136,7 +136,7 @@ class AttentionOptions(HeadsOptions):
 
     @property
     def moves_along(self) -> str:
-        """Name of the part that moves along the keys, a window or monotonic attention; "" without one."""
+        """Name of the part that moves along the keys (a window or monotonic attention); "" without one."""
         names = [name for name, kind in WINDOWS.items() if self.has(kind)]
         return "monotonic" if self.is_monotonic else names[0] if names else ""
 
@@ -160,13 +160,13 @@ class AttentionOptions(HeadsOptions):
 
         Args:
             query_features: width of the queries, or of one head.
-            read: a reading in place of the option.
-            gate: in place of the option.
+            read: a reading that overrides the option.
+            gate: overrides the option.
             facts: fields of parts that are not options, such as `num_heads` and `num_scaled`; `forget_heads`, `rotary`
-                and `dtype`, see build_attention; or a `score` in place of the option.
+                and `dtype`, see build_attention; or a `score` that overrides the option.
 
         Raises:
-            UserError: a width does not fit, or parts do not promise what others need.
+            UserError: a width does not fit, or a part lacks a property that another one needs.
         """
         self.check_wrappers(of_heads="num_heads" in facts)
         if self.has(Subtract):
@@ -206,13 +206,13 @@ class AttentionOptions(HeadsOptions):
             raise UserError(f"model.attention: {error}") from error
 
     def check_wrappers(self, *, of_heads: bool) -> None:
-        """Checks that the wrappers go together.
+        """Checks that the wrappers fit each other.
 
         Args:
             of_heads: whether the attention is one of several heads.
 
         Raises:
-            UserError: they do not, or the normalizer or the place has no use for one.
+            UserError: wrappers exclude each other, or a wrapper has no effect with this normalizer or at this place.
         """
         names = {kind: name for name, kind in (WRAPPERS | WINDOWS).items()}
         given = [names[wrapper.kind] for wrapper in self.wrappers]
@@ -233,8 +233,8 @@ class AttentionOptions(HeadsOptions):
         """Checks the options of a kernel.
 
         Raises:
-            UserError: its width does not fit the columns, or it has none and cannot learn one, or a query out of reach
-                of all keys would get NaN weights.
+            UserError: the kernel width does not fit the columns; no width is given and it cannot be learned; or a query
+                out of reach of all keys would get NaN weights.
         """
         kind = self.score.kind
         if not issubclass(kind, Kernel):
@@ -314,7 +314,7 @@ class MapOptions(DroppedAttentionOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Same(Options):
-    """The attention of a place that is the main one of the model, with parameters of its own."""
+    """The main attention of the model, with separate parameters."""
 
     def over(self, main: HeadsOptions) -> HeadsOptions:
         """Returns the options of the main attention."""
@@ -322,7 +322,7 @@ class Same(Options):
 
 
 def wrap(recipe: Recipe, facts: dict[str, Any]) -> tuple[type, Callable]:
-    """Returns (class of the wrapper, function of what it wraps) for `compose`."""
+    """Returns (class of the wrapper, function from the wrapped part to the wrapper) for `compose`."""
     if recipe.kind in HOLDERS:
         holder, slot = HOLDERS[recipe.kind]
         return holder, lambda of: holder(of=of, **{slot: recipe.build(**facts)})
@@ -330,10 +330,10 @@ def wrap(recipe: Recipe, facts: dict[str, Any]) -> tuple[type, Callable]:
 
 
 def check_probabilities(what: str, attention: Attention) -> None:
-    """Checks that keys can be sampled by their weights: that they sum to one and are not negative.
+    """Checks that keys can be sampled by their weights: that weights sum to one and are not negative.
 
     Raises:
-        UserError: they need not; the message begins with `what`, and names the part.
+        UserError: a part may break this; the message begins with `what`, and names the part.
     """
     try:
         check_slot(what, {SUMS_TO_ONE, NOT_NEGATIVE}, attention.map)
@@ -349,7 +349,7 @@ def width_of_head(hidden_size: int, num_heads: int, num_kv_heads: int = 0) -> in
     """Returns the width of a head.
 
     Raises:
-        UserError: the number of heads does not divide the width, or num_kv_heads the number of heads.
+        UserError: num_heads does not divide the width, or num_kv_heads does not divide num_heads.
     """
     try:
         return head_width(hidden_size, num_heads, num_kv_heads)
@@ -358,7 +358,7 @@ def width_of_head(hidden_size: int, num_heads: int, num_kv_heads: int = 0) -> in
 
 
 def describe_attention(attention: Attention, dtype: Dtype, width: int) -> str:
-    """Describes how the context is computed: by a fused kernel, or as the formula is written."""
+    """Describes how the context is computed: by a fused kernel, or by the formula as written."""
     if attention.block_size:
         return f"in blocks of {attention.block_size} keys"
     if not attention.fusible:

@@ -1,7 +1,8 @@
-"""The protocol of a model: pure functions of (params, batch), with which all code outside of models/ works.
+"""The protocol of a model: pure functions of (params, batch), the only interface for code outside of models/.
 
-A batch is a dict of `source` [b, s], `target_in` and `target_out` [b, t], int32 tokens; `target_in` is `target_out`
-moved on by one, after bos. Positions that hold `pad` never change a result. A source may also be an image, a Picture.
+A batch is a dict of `source` [b, s], `target_in` and `target_out` [b, t], int32 tokens; `target_in` is bos followed by
+`target_out` without its last token. Positions that hold `pad` never change a result. A source may also be an image, a
+Picture.
 
     init(rng, batch) -> params
     loss_fn(params, batch, rng, step) -> (summed loss [], metrics)        training
@@ -12,8 +13,8 @@ moved on by one, after bos. Positions that hold `pad` never change a result. A s
     step(params, memory, decode state, token [b]) -> (decode state, log_probs [b, v])
     step_top_k(params, memory, decode state, token [b], k) -> (decode state, log_probs [b, k], tokens [b, k])
 
-`Model` makes these functions of a flax module and is the only place where the rest of the package meets flax: a port to
-another library of modules replaces attention/, layers/, outputs/ and models/, and nothing else.
+`Model` makes these functions from a flax module, and only here does the rest of the package depend on flax: a port to
+another module library replaces only attention/, layers/, outputs/ and models/.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ from attn_jax.types import Array, Batch, Float, Int, Metrics, Params, Picture, P
 class Model:
     """The functions of a sequence model, computed by a flax module.
 
-    The module is a `SequenceModule`, which says what it returns; see module.py.
+    The module is a `SequenceModule`, which defines the methods; see module.py.
     """
 
     module: SequenceModule
@@ -47,17 +48,17 @@ class Model:
 
     @property
     def num_queries(self) -> int:
-        """Number of queries, each with its weights, of a classifier; else 1."""
+        """Number of queries of a classifier, each with its own weights; 1 for other models."""
         return self.module.num_queries
 
     @property
     def query_map(self) -> tuple[str, str]:
-        """Names of the weights of all queries, and of one query."""
+        """Names of the map of all queries, and of one query."""
         return self.module.query_map
 
     @property
     def reads_target(self) -> bool:
-        """Tells whether weights on the source sum to less than one, since the model attends to the target as well."""
+        """Tells whether weights on the source sum to less than one, since the model also attends to the target."""
         return self.module.reads_target
 
     @property
@@ -67,11 +68,11 @@ class Model:
 
     @property
     def reads_tags(self) -> bool:
-        """Tells whether the model takes a source "text eos tags" apart; see models/tags.py."""
+        """Tells whether the model splits a source "text eos tags" into text and tags; see models/tags.py."""
         return self.module.reads_tags
 
     def init(self, rng: PRNGKeyArray, batch: Batch) -> Params:
-        """Initial parameters, in float32; the batch is used for its shapes alone."""
+        """Initial parameters, in float32; only the shapes of the batch are used."""
         rngs = {name: jax.random.fold_in(rng, i) for i, name in enumerate(("dropout", "sample"))}
         arguments = self._arguments(batch, jnp.zeros((), jnp.int32))
         return self.module.init({"params": rng, **rngs}, *arguments, method="losses")["params"]
@@ -82,7 +83,7 @@ class Model:
         """Computes the training loss, summed over the real target tokens: with dropout, label smoothing and sampling.
 
         The metrics are `loss` and `nll` (negative log-likelihood), means over the real target tokens. `step` is the
-        number of updates before this one, for losses that change in the course of training.
+        number of updates before this one, for losses that change during training.
         """
         return self._total(batch, self._losses({"params": params}, batch, rng, step))
 
@@ -105,7 +106,7 @@ class Model:
     def eval_fn(self, params: Params, batch: Batch) -> Metrics:
         """Computes means over the real target tokens of the teacher-forced pass.
 
-        `loss` is the negative log-likelihood, `accuracy` the share of tokens that are the model's first choice,
+        `loss` is the negative log-likelihood, `accuracy` the share of target tokens that are most probable,
         `attention_entropy` the entropy of the attention weights in nats.
         """
         values, real = self._evaluated(params, batch)
@@ -113,14 +114,14 @@ class Model:
         return {name: Mean(jnp.sum(value * real), count) for name, value in values.items()}
 
     def eval_each(self, params: Params, batch: Batch) -> Metrics:
-        """Computes the means of `eval_fn` for each pair by itself: total and count are [b]."""
+        """Computes the means of `eval_fn` separately for each pair: total and count are [b]."""
         values, real = self._evaluated(params, batch)
         count = jnp.sum(real.reshape(len(real), -1), axis=-1)
         totals = {name: jnp.sum((value * real).reshape(len(real), -1), axis=-1) for name, value in values.items()}
         return {name: Mean(total, count) for name, total in totals.items()}
 
     def _evaluated(self, params: Params, batch: Batch) -> tuple[dict[str, Array], Array]:
-        """Returns the values that `eval_fn` averages, and 1 for each real one, else 0; [b, ...]."""
+        """Returns the values that `eval_fn` averages, and a mask that is 1 for real positions, else 0; [b, ...]."""
         nll, correct, weights = self._apply(params, batch, "evaluate")
         uncertain = entropy(shares(wide(weights)))
         return {"loss": nll, "accuracy": correct, "attention_entropy": uncertain}, self._real(batch)
@@ -137,23 +138,24 @@ class Model:
     def maps(self, params: Params, batch: Batch) -> Maps:
         """Returns the maps of the layers in the teacher-forced pass, by name: [b, layers, heads, q, k] or [b, q, k].
 
-        What runs inside of a loop over time is not among them; `attention_weights` has it.
+        It leaves out attention inside of a loop over time; `attention_weights` has it.
         """
         return self._apply(params, batch, "maps")
 
     def query_weights(self, params: Params, source: Source) -> Float[Array, "b r s"]:
-        """Returns the weights of each query of a classifier, of a module that has them."""
+        """Returns the weights of each query of a classifier, if the module has queries."""
         return self.module.apply({"params": params}, source, method="query_weights")
 
     def trajectory(self, params: Params, source: Picture) -> tuple[Float[Array, "b t 2"], Float[Array, "b t v"]]:
-        """Returns (places of the glimpses, log p(word) after each), of a module that looks at one place at a time."""
+        """Returns (places of the glimpses, log p(word) after each), for a module of glimpses."""
         return self.module.apply({"params": params}, source, method="trajectory")
 
     def start(self, params: Params, source: Source, length: int = 100) -> tuple[PyTree, PyTree]:
-        """Returns (memory, decode state): what decoding reads and never changes, and what each `step` replaces.
+        """Returns (memory, decode state): decoding never changes the memory, and each `step` replaces the state.
 
         Every leaf of both has the batch as its first axis, so a search may repeat, reorder and drop rows. The state has
-        room for `length` steps; each step of a Transformer reads all of it, so a search asks for no more than it needs.
+        room for `length` steps; each step of a Transformer reads all of it, so `length` should not be larger than
+        needed.
         """
         return self.module.apply({"params": params}, source, length, method="start")
 
@@ -168,7 +170,7 @@ class Model:
     ) -> tuple[PyTree, Float[Array, "b k"], Int[Array, "b k"]]:
         """Returns (decode state, log-probabilities, tokens) of the k most probable next tokens, best first.
 
-        k = None: all tokens, in order. It computes no more of the output layer than it needs.
+        k = None: all tokens, in order of their ids. It computes only the needed part of the output layer.
         """
         if k is not None:
             state, best = self.module.apply({"params": params}, memory, state, token, k, method="step_top_k")
@@ -186,7 +188,7 @@ class Model:
         return self.module.apply({"params": params}, *args, method=method)
 
     def _real(self, batch: Batch) -> Float[Array, "..."]:
-        """Returns 1 where there is something to predict, 0 elsewhere; in the shape of the losses."""
+        """Returns 1 at positions to predict, 0 elsewhere; in the shape of the losses."""
         return jnp.asarray(self.module.real(jnp.asarray(batch["target_out"])), jnp.float32)
 
 
@@ -197,7 +199,7 @@ class RowLoss:
     model: Model
 
     def tables(self, params: Params, batch: Batch, rng: PRNGKeyArray) -> tuple[set[tuple[str, ...]], PyTree]:
-        """Returns the paths of the tables that are read by rows alone, and the shapes of all perturbations."""
+        """Returns the paths of the tables that are read only by rows, and the shapes of all perturbations."""
 
         def found(params, batch, rng):
             return self.model._losses({"params": params}, batch, rng, 0, mutable=[ROW_IDS, PERTURBATIONS, WHOLE])[1]
@@ -218,14 +220,14 @@ class RowLoss:
 
 
 def shares(weights: Float[Array, "... k"]) -> Float[Array, "... k"]:
-    """Computes |w| / sum |w|, so that the entropy of weights without sum one is defined; rows of zeros stay zeros."""
+    """Computes |w| / sum |w|, for the entropy of weights that do not sum to one; rows of zeros stay zero."""
     size = jnp.abs(weights)
     total = jnp.sum(size, axis=-1, keepdims=True)
     return size / jnp.where(total > 0, total, 1)
 
 
 def best_tokens(log_probs: Float[Array, "b v"], k: int | None) -> tuple[Float[Array, "b k"], Int[Array, "b k"]]:
-    """Returns (log-probabilities, tokens) of the k most probable tokens, best first; k = None: of all, in order."""
+    """Returns (log-probabilities, tokens) of the k most probable tokens, best first; k = None: all, in order of ids."""
     size = log_probs.shape[-1]
     if k is None:
         return log_probs, jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), log_probs.shape)
@@ -233,9 +235,9 @@ def best_tokens(log_probs: Float[Array, "b v"], k: int | None) -> tuple[Float[Ar
 
 
 def continued(source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, pad: int) -> Int[Array, "b n"]:
-    """Returns where in [source, target_in] the tokens of a text are whose beginning is the source; n = s - 1 + t.
+    """Returns the indices into [source, target_in] of the tokens of a text that the source begins; n = s - 1 + t.
 
-    They are bos, the source without eos, the target; places of padding follow.
+    The tokens are bos, the source without eos, the target; indices of padding follow.
     """
     (_, s), (_, t) = source.shape, target_in.shape
     num_tokens = jnp.sum(source != pad, axis=1, keepdims=True) - 1  # without eos

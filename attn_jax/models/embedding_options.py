@@ -15,7 +15,7 @@ class SharedEmbeddingOptions:
     share_embeddings: bool = option(False, "share one embedding between source and target; needs one vocabulary")
 
     def check_shared(self, sizes: TextSizes) -> None:
-        """Checks that a shared embedding has a single vocabulary.
+        """Checks that source and target have the same vocabulary if they share an embedding.
 
         Raises:
             UserError: the vocabularies of source and target differ, or the source is an image.
@@ -29,7 +29,7 @@ class SharedEmbeddingOptions:
 
 
 def check_one_vocabulary(option: str, sizes: TextSizes) -> None:
-    """Raises a UserError if source and target, whose tokens an option takes for the same, differ in number."""
+    """Raises a UserError if source and target vocabulary, which `option` needs to be equal, differ in size."""
     if sizes.source_vocab_size != sizes.target_vocab_size:
         raise UserError(
             f"model.{option} needs one vocabulary, but the source has {sizes.source_vocab_size} tokens and the target "

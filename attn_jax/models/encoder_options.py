@@ -78,13 +78,13 @@ class StackOptions(Options):
         norm_first = NORM_FIRST[self.norm]
         positions = build_positions(self.positions, self.num_heads, causal, features)
         halved = attention.kept and attention.has(Subtract)
-        rotated = width // 2 if halved else width  # of a difference each half is rotated by itself
+        rotated = width // 2 if halved else width  # each half of a difference is rotated separately
         if positions.rotary and rotated % 2:
             half = ", of which a difference has two" if halved else ""
             raise UserError(f"positions rotary need heads of even width, got {rotated}{half}")
         heads = dict(num_heads=self.num_heads, num_kv_heads=self.num_kv_heads, features=features, dtype=dtype)
         make_own = partial(attention.build_heads, **heads, causal=causal, positions=positions)
-        make_own()  # now, not in the first layer: its options may not go together
+        make_own()  # builds once now, to report wrong options before the first layer is called
         make_source = source_attention and partial(source_attention.build_heads, **heads)
         if make_source:
             make_source()
@@ -113,7 +113,7 @@ class StackOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CausalStackOptions(StackOptions):
-    """Options of a stack of Transformer layers that see earlier positions alone."""
+    """Options of a stack of causal Transformer layers."""
 
     short_convolution: int = option(
         0, "positions that the input of self-attention is mixed over; 0: none", at_least=0, at_most=1000
@@ -136,7 +136,7 @@ class SourceEncoderOptions(Options):
 
     has_heads: ClassVar[bool] = False  # a Transformer: embedded tokens are as wide as the hidden states
     state_per_layer: ClassVar[bool] = False  # returns the last states of each layer, not a single mean
-    num_states: ClassVar[int] = 0  # of each layer, such as h and c; 0: the mean serves for all of a decoder
+    num_states: ClassVar[int] = 0  # states per layer, such as h and c; 0: a decoder starts from the mean of the states
     unchanged: ClassVar[bool] = False  # the states are the embeddings
 
     def build(
@@ -149,7 +149,7 @@ class SourceEncoderOptions(Options):
             features: width of the states.
             dropout: rate.
             dtype: type of the computation.
-            attention: main options of attention of the model, for a place that takes the same.
+            attention: main attention options of the model, for an encoder that uses the same.
 
         Raises:
             UserError: sizes do not fit each other.
@@ -237,7 +237,7 @@ class TransformerEncoderOptions(StackOptions, SourceEncoderOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoEncoderOptions(SourceEncoderOptions):
-    """No layer at all: the states are the embedded tokens."""
+    """No layer: the states are the embedded tokens."""
 
     unchanged: ClassVar[bool] = True
 
@@ -288,7 +288,7 @@ class EncoderUser:
         )
 
     def build_picture(self, sizes: TextSizes, setting: Setting) -> PictureEmbedding | None:
-        """Builds what embeds images; None where sources are texts.
+        """Builds the embedding of images; None if sources are texts.
 
         Raises:
             UserError: see PictureOptions.build.

@@ -1,4 +1,4 @@
-"""Ensembles of models of one kind, such as the seeds of a run."""
+"""Ensembles of models, such as the seeds of a run."""
 
 import dataclasses
 from functools import partial, singledispatch
@@ -15,14 +15,15 @@ from attn_jax.types import Array, Batch, Float, Int, Params, PyTree, Source
 
 @dataclasses.dataclass(frozen=True)
 class Ensemble(Model):
-    """p(token | tokens so far) = mean_i p_i(token | tokens so far), of n sets of parameters of one model.
+    """p(token | tokens so far) = mean_i p_i(token | tokens so far), for n sets of parameters of one model.
 
-    The functions are those of a Model, for parameters with a leading axis of n. The mean of probabilities is again a
-    distribution, and its log-likelihood is at least the mean of theirs (Jensen). Attention weights are means as well.
+    The functions are the same as in Model, with parameters that have a leading axis of n. The mean of probabilities is
+    again a distribution, and its log-likelihood is at least the mean of the members' (Jensen). Attention weights are
+    means as well.
     """
 
     def start(self, params: Params, source: Source, length: int = 100) -> tuple[PyTree, PyTree]:
-        """Returns (memory, decode state), with the axis of n after the batch."""
+        """Returns (memory, decode state), with the axis of n members after the batch."""
         return jax.vmap(partial(super().start, length=length), (0, None), 1)(params, source)
 
     def step(
@@ -50,11 +51,11 @@ class Ensemble(Model):
         return jnp.mean(jax.vmap(super().query_weights, (0, None))(params, source), axis=0)
 
     def trajectory(self, params: Params, source: Source) -> tuple[Array, Array]:
-        """Returns the places of the glimpses of the first member, since there is no mean path, and its guesses."""
+        """Returns the places and guesses of the first member's glimpses, since paths have no mean."""
         return super().trajectory(jax.tree.map(lambda x: x[0], params), source)
 
     def _apply(self, params: Params, batch: Batch, method: str) -> tuple[Array, Array, Array]:
-        """Evaluates (nll [b, t], correct [b, t], weights [b, t, s]), token by token for the second."""
+        """Evaluates (nll [b, t], correct [b, t], weights [b, t, s]); decodes token by token for `correct`."""
         assert method == "evaluate", method
         nll, weights = self._nll_and_weights(params, batch)
         length = batch["target_in"].shape[1]
@@ -77,7 +78,7 @@ class Ensemble(Model):
 
 @dataclasses.dataclass(frozen=True)
 class MixedEnsemble(Ensemble):
-    """p(token | tokens so far) = sum_i n_i p_i(token | tokens so far) / sum_i n_i, of ensembles of different models.
+    """p(token | tokens so far) = sum_i n_i p_i(token | tokens so far) / sum_i n_i, for ensembles of different models.
 
     The models have the same vocabularies and n_i members each. The parameters are a tuple, with the stacked parameters
     of each model; memory and decode state are tuples too.
@@ -87,7 +88,7 @@ class MixedEnsemble(Ensemble):
 
     @property
     def reads_tags(self) -> bool:
-        """Tells whether any of the models takes a source "text eos tags" apart, so that its tags have to stay."""
+        """Tells whether any model splits a source "text eos tags" into text and tags, so that tags must be kept."""
         return any(member.reads_tags for member in self.members)
 
     def start(self, params: Params, source: Source, length: int = 100) -> tuple[PyTree, PyTree]:
@@ -113,10 +114,10 @@ class MixedEnsemble(Ensemble):
         }
 
     def query_weights(self, params: Params, source: Source) -> Float[Array, "b r s"]:
-        """Returns the weights of the queries of all models that are like the first with queries, side by side.
+        """Concatenates the weights of the queries of all classifiers, without glimpse models.
 
-        Glimpses are no queries: with a first model of glimpses the rows are its looks. Models that see other cells are
-        left out.
+        If the first classifier is a glimpse model, returns only the weights of its glimpses. Models with another number
+        of keys (other cells) than the first one are left out.
         """
         pairs = [pair for pair in self._pairs(params) if pair[0].one_token]
         of_glimpses = [member.module.has_path for member, _ in pairs]
@@ -126,14 +127,14 @@ class MixedEnsemble(Ensemble):
         return jnp.concatenate([row for row in rows if row.shape[-1] == rows[0].shape[-1]], axis=1)
 
     def trajectory(self, params: Params, source: Source) -> tuple[Array, Array]:
-        """Returns the places of the glimpses of the first model that has them, and its guesses."""
+        """Returns the places and guesses of the glimpses of the first glimpse model."""
         member, own = next(pair for pair in self._pairs(params) if pair[0].module.has_path)
         return member.trajectory(own, source)
 
     def _nll_and_weights(self, params: Params, batch: Batch) -> tuple[Float[Array, "b t"], Float[Array, "b t s"]]:
-        """Returns the negative log-likelihood of the mixture, and the mean of the weights over equally many keys.
+        """Returns the negative log-likelihood of the mixture, and the mean of the attention weights.
 
-        Models of images may see other cells than the first one; then the weights are those of the first.
+        If the numbers of keys differ (image models with other cells), it returns the weights of the first model.
         """
         nll, weights = zip(*(m._nll_and_weights(own, batch) for m, own in self._pairs(params)), strict=True)
         shares = shares_of(params)
@@ -146,14 +147,14 @@ class MixedEnsemble(Ensemble):
 
 
 def shares_of(params: tuple[Params, ...]) -> Float[np.ndarray, "n"]:
-    """Returns the share of each model in all members, from their stacked parameters."""
+    """Returns the share of each model in the total number of members, from their stacked parameters."""
     counts = np.array([len(jax.tree.leaves(own)[0]) for own in params], np.float32)
     return counts / counts.sum()
 
 
 @singledispatch
 def ensemble_of(model: Model) -> Model:
-    """Returns the ensemble of a model, by its class; its functions take stacked parameters."""
+    """Returns the ensemble class for a model's class, applied to the model; it takes stacked parameters."""
     return Ensemble(model.module)
 
 

@@ -1,4 +1,4 @@
-"""The table of the families of models. A family is imported when it is chosen."""
+"""The table of model families. A family is imported when it is chosen."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ PLACES = {
 
 
 class Table(Mapping[str, type[Family]]):
-    """The classes of options by name, each imported when it is asked for."""
+    """The classes of options by name, each imported at its first use."""
 
     def __getitem__(self, name: str) -> type[Family]:
         place = PLACES[name]

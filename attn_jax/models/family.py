@@ -1,4 +1,4 @@
-"""The protocol of a family of models: what its options have to say, each with a default."""
+"""The protocol of a family of models: the attributes and methods of its options, with defaults."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -21,29 +21,29 @@ ATTENDS = Where(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family(Options):
-    """Options of a family of models. A subclass adds options, and defines `build`; the rest has defaults."""
+    """Options of a family of models. A subclass adds options and defines `build`; other methods have defaults."""
 
     name: ClassVar[str]  # key in the table of families
-    data_kinds: ClassVar[tuple[str, ...]] = ("text",)  # of data that it reads, see attn_jax/evaluation/kinds.py
+    data_kinds: ClassVar[tuple[str, ...]] = ("text",)  # kinds of data that it reads, see attn_jax/evaluation/kinds.py
     continue_source: ClassVar[bool] = False  # the source is the beginning of the target
-    output: ClassVar[OutputOptions | None] = None  # options of the output layer, of a family that has one
-    projection_size: ClassVar[int] = 0  # columns of a learned projection of the inputs, of a regression
+    output: ClassVar[OutputOptions | None] = None  # options of the output layer, if the family has one
+    projection_size: ClassVar[int] = 0  # columns of the learned projection of the inputs of a regression
 
     def build(self, sizes: Any, setting: Setting) -> Any:
         """Builds the model: a `Model` (models/base.py), or a KernelRegression.
 
         Args:
-            sizes: of the data, as its kind determines them: TextSizes, PointSizes.
+            sizes: sizes of the data, TextSizes or PointSizes by its kind.
             setting: options of other sections that the model depends on.
 
         Raises:
-            UserError: options do not go together.
+            UserError: options do not fit each other.
         """
         raise NotImplementedError
 
     @property
     def label(self) -> str:
-        """Choice that decides what the model is, for messages."""
+        """The choice that determines the type of the model, for messages."""
         return f"model.name {self.name}"
 
     @property
@@ -53,17 +53,17 @@ class Family(Options):
 
     @property
     def main_attention(self) -> tuple[Attention, int] | None:
-        """Attention module to describe to a user, and the width of its queries; None for nothing to say."""
+        """Attention module to describe to a user, and the width of its queries; None without attention."""
         return None
 
     @property
     def reading(self) -> Reading | None:
-        """Reading of single keys, which may need more keys than one; None without any."""
+        """Reading that samples or enumerates single keys, whose `num_keys` a source must have; None without one."""
         return None
 
     @property
     def learns_from_facts(self) -> str:
-        """Key, below model, with which supporting facts enter the loss; "" where they do not."""
+        """Option, below model, by which supporting facts enter the loss; "" if they do not."""
         return ""
 
 

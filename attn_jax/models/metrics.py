@@ -1,4 +1,4 @@
-"""Means that can be added up over batches, devices and hosts."""
+"""Means that can be merged over batches, devices and hosts."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ import numpy as np
 
 
 def _module(x):
-    """jax.numpy for jax arrays; numpy for all else, which stays on the host in float64."""
+    """Returns jax.numpy for jax arrays; numpy for other values, which stay on the host in float64."""
     return jnp if isinstance(x, jax.Array) else np
 
 
 @flax.struct.dataclass
 class Mean:
-    """The mean total / count, kept as a sum and a count so that several of them can be merged.
+    """The mean total / count, stored as sum and count so that means can be merged.
 
-    `total` and `count` may have leading axes, such as one of seeds, and then stand for a mean at each entry. `psum` of
-    a Mean over devices is the mean over all devices.
+    `total` and `count` may have leading axes, such as a seed axis, with one mean per entry. `psum` of a Mean over
+    devices is the mean over all devices.
     """
 
     total: Any  # [...]
@@ -40,7 +40,7 @@ class Mean:
         return cls(total=np.float64(0), count=np.float64(0))
 
     def merge(self, other: "Mean") -> "Mean":
-        """Returns the mean of both together, summed in float64 on the host."""
+        """Returns the mean over the values of both, summed in float64 on the host."""
 
         def add(a, b):
             if isinstance(a, jax.Array) or isinstance(b, jax.Array):

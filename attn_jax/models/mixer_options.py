@@ -1,4 +1,4 @@
-"""What the self-attention of a Transformer keeps: all keys and values, or a memory of fixed size."""
+"""Options of the memory of self-attention in a Transformer: all keys and values, or a memory of fixed size."""
 
 import dataclasses
 from collections import ChainMap
@@ -17,10 +17,10 @@ from attn_jax.types import Dtype
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecurrentHeadOptions(HeadsOptions):
-    """Options of a memory of fixed size, which keys and values are written into."""
+    """Options of a memory of fixed size into which keys and values are written."""
 
     kind: ClassVar[Kind]
-    kept: ClassVar[bool] = False  # the keys are not
+    kept: ClassVar[bool] = False  # keys are not kept
     moves_along: ClassVar[str] = ""
 
     chunk_size: int = option(64, "positions computed at once in training", at_least=1)
@@ -30,7 +30,7 @@ class RecurrentHeadOptions(HeadsOptions):
     gate: bool = option(False, "multiply the context by a sigmoid of the input of the query")
 
     def fields(self) -> dict[str, Any]:
-        """Returns the fields of the heads that not all kinds have."""
+        """Returns the fields of the heads that only some kinds have."""
         return {"feature_map": FEATURE_MAPS["identity"], "normalized": False}
 
     def build_heads(
@@ -74,7 +74,7 @@ class RecurrentHeadOptions(HeadsOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MappedOptions(RecurrentHeadOptions):
-    """Options of a memory whose queries and keys go through a feature map."""
+    """Options of a memory with a feature map of queries and keys."""
 
     feature_map: str = option("elu_plus_one", "feature map of queries and keys", choices=FEATURE_MAPS)
     normalized: bool = option(True, "divide the weights by their sum")
@@ -91,7 +91,7 @@ class MappedOptions(RecurrentHeadOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SolvedOptions(RecurrentHeadOptions):
-    """Options of a memory whose reading solves a system."""
+    """Options of a memory that is read by solving a linear system."""
 
     steps: int = option(30, "steps of conjugate gradient; 0: LAPACK's exact solution", at_least=0, at_most=1000)
 
@@ -110,4 +110,4 @@ def recurrent_head_options(name: str, kind: Kind) -> type[RecurrentHeadOptions]:
 MIXERS: dict[str, type] = {"map": MapOptions} | {
     name: recurrent_head_options(name, kind) for name, kind in RECURRENT.items()
 }
-PLACES = ChainMap({"same": Same}, MIXERS)  # of one place of a model
+PLACES = ChainMap({"same": Same}, MIXERS)  # choices for one place of a model

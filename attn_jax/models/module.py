@@ -19,28 +19,28 @@ Maps = dict[str, Float[Array, "b ..."]]
 
 
 class SequenceModule(nn.Module, kw_only=True):
-    """Base of the modules that a `Model` calls, with what most of them have in common.
+    """Base of the modules that a `Model` calls, with their common defaults.
 
-    With `one_token`, a target is one token and eos, such as a label; then `query_weights` has the weights of each of
-    `num_queries` queries, and where these are glimpses (`has_path`) `trajectory` has their places.
+    With `one_token`, a target is one token and eos, such as a label, and `query_weights` returns the weights of each of
+    `num_queries` queries. If the queries are glimpses (`has_path`), `trajectory` returns their places.
     """
 
     one_token: ClassVar[bool] = False
     has_path: ClassVar[bool] = False
     num_queries: ClassVar[int] = 1
     query_map: ClassVar[tuple[str, str]] = ("pooling", "query")  # names of `query_weights`, and of a row
-    reads_target: ClassVar[bool] = False  # weights on the source sum to less than one: it attends to the target too
+    reads_target: ClassVar[bool] = False  # weights on the source sum to less than one: also attends to the target
     continue_source: ClassVar[bool] = False  # the source is the beginning of the target: eos, bos, source, target
-    reads_tags: ClassVar[bool] = False  # a source "text eos tags" is taken apart; see tags.py
-    is_latent: ClassVar[bool] = False  # one key is read at a time, sampled from the weights
+    reads_tags: ClassVar[bool] = False  # a source "text eos tags" is split into text and tags; see tags.py
+    is_latent: ClassVar[bool] = False  # hard attention: reads one key at a time, sampled from the weights
     takes_step: ClassVar[bool] = False  # the fourth argument of `losses` is the number of updates so far
 
     def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
-        """True where there is something to predict."""
+        """True at positions to predict."""
         raise NotImplementedError
 
     def losses(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """Returns (what is minimized, negative log-likelihood), each [b, t]."""
+        """Returns (training loss, negative log-likelihood), each [b, t]."""
         raise NotImplementedError
 
     def evaluate(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
@@ -48,7 +48,7 @@ class SequenceModule(nn.Module, kw_only=True):
         raise NotImplementedError
 
     def maps(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]) -> Maps:
-        """Returns the maps of the layers in the teacher-forced pass, by name; `evaluate` has those of no layer."""
+        """Returns the attention maps of the layers in the teacher-forced pass, by name; `evaluate` has the others."""
         return {}
 
     def start(self, source: Source, length: int) -> tuple[PyTree, PyTree]:
@@ -80,32 +80,32 @@ class OneTokenModule(SequenceModule, kw_only=True):
         raise NotImplementedError
 
     def step(self, memory: Float[Array, "b v"], state: Int[Array, "b"], token: Int[Array, "b"]):
-        """Returns the token at the first step, then eos; `memory` is its log p."""
+        """Predicts the token at the first step, then eos; `memory` has the log p of the token."""
         return one_word(memory, state, self.eos)
 
     def _first(self, x: Float[Array, "b"], targets: Int[Array, "b t"]) -> Float[Array, "b t"]:
-        """Puts what belongs to the token at its place, and zeros after it."""
+        """Puts values of the token at its position, and zeros after it."""
         return x[:, None] * jax.nn.one_hot(0, targets.shape[1], dtype=x.dtype)[None]
 
     def _mean_weights(self, weights: Float[Array, "b r s"], targets: Int[Array, "b t"]) -> Float[Array, "b t s"]:
-        """Returns the mean weights of the queries at the place of the token, and zeros after it."""
+        """Returns the mean weights of the queries at the position of the token, and zeros after it."""
         weights = jnp.mean(weights, axis=1, keepdims=True)
         return jnp.pad(weights, ((0, 0), (0, targets.shape[1] - 1), (0, 0)))
 
 
 def of_run(number: int, name: str) -> str:
-    """Names a map of one of several models, counted from 1."""
+    """Returns the name of a map of model `number`, counted from 1, in an ensemble."""
     return f"run {number}: {name}"
 
 
 def run_and_name(name: str) -> tuple[int, str]:
-    """Returns (number of the model, from 1; name of its map) of a name of `of_run`; 0 for any other."""
+    """Splits a name of `of_run` into (number of the model, from 1; name of its map); (0, name) for other names."""
     found = re.fullmatch(r"run (\d+): (.*)", name)
     return (int(found[1]), found[2]) if found else (0, name)
 
 
 def of_layers(weights: list[Float[Array, "b h q k"]]) -> Float[Array, "b l h q k"]:
-    """Puts the maps of layers together."""
+    """Stacks the maps of layers."""
     return jnp.stack(weights, axis=1)
 
 
@@ -114,7 +114,7 @@ def one_word(
 ) -> tuple[Int[Array, "b"], Float[Array, "b v"]]:
     """One step of decoding for a model whose target is a single word: the word, then eos.
 
-    `state` counts the steps taken; `log_probs` are those of the word.
+    `state` counts the steps taken; `log_probs` are the log-probabilities of the word.
     """
     end = jnp.where(jnp.arange(log_probs.shape[-1]) == eos, 0.0, -jnp.inf)
     return state + 1, jnp.where((state == 0)[:, None], log_probs, end)

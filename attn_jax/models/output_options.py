@@ -21,7 +21,7 @@ class OutputUser:
         Args:
             setting: settings from other sections.
             sizes: number of words, or classes, and their counts.
-            tied: its vectors are those of the target embedding.
+            tied: the layer uses the vectors of the target embedding.
 
         Raises:
             UserError: options do not fit the vocabulary, or each other.

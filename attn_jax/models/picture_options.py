@@ -1,4 +1,4 @@
-"""Options of reading images: how the pixels of a source become a grid of vectors."""
+"""Options of reading images: the map from pixels to a grid of vectors."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from attn_jax.types import Dtype
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvolutionGridOptions(Options):
-    """Options of a convolutional network, whose last layer has the cells."""
+    """Options of a convolutional network; the positions of its last layer are the cells."""
 
     channels: tuple = option((32, 32, 64, 64), "number of channels of each layer", each=int)
     kernels: tuple = option((5, 3, 3, 3), "side of the window of each layer", each=int)
@@ -23,7 +23,7 @@ class ConvolutionGridOptions(Options):
         """Builds the network.
 
         Raises:
-            UserError: not as many of each, or a number below 1.
+            UserError: the tuples have different lengths, or a number is below 1.
         """
         layers = self.channels, self.kernels, self.strides
         if not layers[0] or len(set(map(len, layers))) > 1 or min(map(min, layers)) < 1:
@@ -56,7 +56,7 @@ class PictureOptions(Options):
     places: str = option("learned", "encoding of the row and the column of a cell", choices=PLACES)
 
     def build(self, sizes: TextSizes, setting: Setting, features: int) -> PictureEmbedding | None:
-        """Builds what embeds images in vectors of `features` columns; None where sources are texts.
+        """Builds the embedding of images as vectors of `features` columns; None if sources are texts.
 
         Raises:
             UserError: the layers do not fit each other, patches do not divide the image, or `places` the width.

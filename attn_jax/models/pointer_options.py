@@ -16,9 +16,9 @@ def build_pointer(
     """Builds the pointer (See 2017, arXiv 1704.04368).
 
     Args:
-        what: the key and value that ask for it, for messages.
-        attention: to the source.
-        sizes: of the vocabularies, with the target id of each source id.
+        what: the key and value that choose the pointer, for messages.
+        attention: attention to the source.
+        sizes: sizes of the vocabularies, with the target id of each source id.
         setting: settings from other sections.
         output: options of the output layer.
 

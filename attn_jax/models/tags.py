@@ -1,12 +1,12 @@
-"""Tags beside a source: what is said of the source as a whole, such as "plural" of a lemma that is to be inflected.
+"""Tags of a source, which describe it as a whole, such as "plural" for the inflection of a lemma.
 
 A source with tags is a row of tokens
 
     text eos tags eos pad ...
 
-A model may read it as one sequence. Or it takes the text as its source, and the tags as a set: then alignments run over
-the text alone (Wu & Cotterell 2019, arXiv 1905.06319), and neither the order of the tags nor the length of the text
-changes what a tag means.
+A model may read it as one sequence. Or it reads the text as its source, and the tags as a set: then attention is over
+the text only (Wu & Cotterell 2019, arXiv 1905.06319), and the encoding of a tag depends neither on the order of the
+tags nor on the length of the text.
 """
 
 from typing import NamedTuple
@@ -37,7 +37,7 @@ def split_tags(source: Int[Array, "b s"], *, eos: int, pad: int) -> tuple[Bool[A
 class TypedTags(nn.Module, kw_only=True):
     """Tags as tokens of a Transformer's source: all at position 0, with a learned vector added to each.
 
-    So the encoding of the text does not depend on its tags' number, nor that of a tag on the length of the text
+    So positions of the text do not depend on the number of tags, and positions of tags not on the length of the text
     (feature-invariant positions: Wu, Cotterell & Hulden 2021, arXiv 2005.10213, section 3).
     """
 
@@ -52,8 +52,8 @@ class TypedTags(nn.Module, kw_only=True):
 class MergeTags(nn.Module, kw_only=True):
     """relu(W sum_i tag_i + b): one vector for the set of tags.
 
-    A table of embeddings for each kind of tag (number, case, ...) and a linear map of their concatenation, as in
-    Wu & Cotterell 2019 (arXiv 1905.06319), is such a sum, since a tag is of one kind.
+    The sum includes the merging of Wu & Cotterell 2019 (arXiv 1905.06319): a table of embeddings for each kind of tag
+    (number, case, ...) and a linear map of their concatenation, since a tag has only one kind.
     """
 
     features: int
@@ -69,7 +69,7 @@ def check_tags(way: str, sizes: TextSizes) -> None:
     """Checks that the task has tags beside the source.
 
     Raises:
-        UserError: it has none.
+        UserError: the task has no tags.
     """
     if not sizes.has_tags:
         raise UserError(

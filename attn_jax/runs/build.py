@@ -15,7 +15,7 @@ def build_task(options: RunOptions, kept: Any = None) -> Task | PointsTask:
     """Builds the task of a run; `kept` is the data stored in a work directory, see Task.kept.
 
     Raises:
-        UserError: an option or a file is wrong; a new run names a file of frequencies, and the data has its own.
+        UserError: an option or a file is wrong; a new run names a file of frequencies although its data has counts.
     """
     task = options.task.build(data_dir=options.data_dir, kept=kept, seeds=options.all_seeds)
     output = options.model.output
@@ -34,13 +34,13 @@ def build_task(options: RunOptions, kept: Any = None) -> Task | PointsTask:
 def build_setup(options: RunOptions, kept: Any, *, wrap: Wrap | None = None) -> Setup:
     """Builds the model of a run with evaluator and predictor; for `kept` see Task.kept and PointsTask.kept.
 
-    `wrap` turns the model into another one of the same vocabularies, such as the ensemble of several seeds.
+    `wrap` replaces the model by another one with the same vocabularies, such as an ensemble of several seeds.
     """
     return options.kind.setup(options, kept, wrap)
 
 
 def describe_decoding(options: RunOptions, predictor: Predictor) -> str:
-    """Describes what a step of decoding costs with an output layer that is only cheap in training; "" for others."""
+    """Describes the cost of a decoding step for an output layer that is cheap only in training; "" for others."""
     output = options.model.output
     if output is None or not output.searches_all:
         return ""

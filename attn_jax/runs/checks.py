@@ -12,7 +12,7 @@ from attn_jax.training.parallel import group_size
 
 
 def check(options: RunOptions) -> None:
-    """Checks the options of a run as far as possible without the data.
+    """Checks the options of a run that can be checked without the data.
 
     Raises:
         UserError: an option is wrong.
@@ -35,10 +35,7 @@ def check_metrics(options: RunOptions) -> None:
 
 
 def check_ensemble(options: RunOptions) -> None:
-    """Raises a UserError for an ensemble of one seed, or with a wrong run.
-
-    A run is wrong that is not there, or is there twice.
-    """
+    """Raises a UserError for an ensemble of one seed, or for a run that is named twice or does not exist."""
     ensemble = options.decode.ensemble
     runs = ensemble.workdirs
     if ensemble.every_seed and not runs and len(options.all_seeds) < 2:
@@ -53,14 +50,14 @@ def check_ensemble(options: RunOptions) -> None:
 
 
 def check_vectors(options: RunOptions) -> None:
-    """Raises a UserError for word vectors that are in no file."""
+    """Raises a UserError if a file of word vectors does not exist."""
     for side, name in start_of(options).vectors.items():
         if not (path := pathlib.Path(options.data_dir) / name).is_file():
             raise UserError(f"train.start.{side} {name}: there is no such file as {path}")
 
 
 def start_of(options: RunOptions) -> StartOptions:
-    """Returns the options of the first parameters; a regression has no other than its own."""
+    """Returns the options of the initial parameters; the defaults for a regression, which has none."""
     return options.train.start or StartOptions()
 
 
@@ -86,15 +83,15 @@ def best_metric(options: RunOptions) -> tuple[str, str]:
 
 
 def check_num_samples(options: RunOptions, longest: int, *, cells: tuple[int, int] | None = None) -> None:
-    """Checks that sampling without replacement needs no more keys than there are.
+    """Checks that sampling without replacement has enough keys.
 
     Args:
-        options: of the run.
-        longest: length of the longest source; of an image, that of its question.
+        options: options of the run.
+        longest: length of the longest source; for images, of the longest question.
         cells: rows and columns of the grid of an image; None for texts.
 
     Raises:
-        UserError: it needs more keys.
+        UserError: there are fewer keys than samples.
     """
     num_keys, what = (longest, "the longest source") if cells is None else (math.prod(cells), "the grid of an image")
     reading = options.model.reading

@@ -1,6 +1,4 @@
-"""Export of a trained model of text, for programs that do not have this package.
-
-A folder with
+"""Export of a trained text model for programs without this package, as a folder with
 
     params.safetensors     parameters; the names are their paths, joined with "/"
     start.jax, step.jax    start(parameters, source) -> (memory, state) and
@@ -36,7 +34,7 @@ from attn_jax.types import Array, Params
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 CARRIED = tuple(f"decode.{name}" for name in ("batch_size", "max_length", "ensemble"))
-DECODER = pathlib.Path(__file__).with_name("exported_decoder.py")  # never imported: it needs packages that are optional
+DECODER = pathlib.Path(__file__).with_name("exported_decoder.py")  # never imported: it needs optional packages
 
 
 def export_model(
@@ -55,8 +53,8 @@ def export_model(
 
     Args:
         model: functions of (params, batch).
-        params: its parameters.
-        folder: is made, and files of an earlier export are replaced.
+        params: parameters of the model.
+        folder: created if missing; files of an earlier export are replaced.
         vocabularies: file to copy.
         source_vocab_size: number of tokens of the source vocabulary.
         batch_size, source_length: shape of the sources.
@@ -99,13 +97,13 @@ def export_model(
 
 
 def source_length_of(options: RunOptions, setup: Setup, kept: Any) -> int:
-    """Returns the length of the longest sources of training, eos included.
+    """Returns the length of the longest training sources, eos included.
 
     A model that continues a prompt is trained without sources: its prompts are as long as the longest texts. The
-    lengths are those of task.buckets; where they are chosen automatically, of those that the training data gives.
+    lengths come from task.buckets or, where buckets are chosen automatically, from the training data.
 
     Raises:
-        UserError: the data is needed, and is not there or is wrong.
+        UserError: the training data is needed, but missing or wrong.
     """
     longest = max if setup.model.continues_source else operator.itemgetter(0)  # of (source, target)
     if buckets := setup.batch_options["buckets"]:
@@ -121,7 +119,7 @@ def source_length_of(options: RunOptions, setup: Setup, kept: Any) -> int:
 
 
 def left_behind(options: RunOptions) -> list[str]:
-    """Returns the options of decoding that the script of an export does not follow, as "decode.KEY=VALUE"."""
+    """Returns the options of decoding that the exported script ignores, as "decode.KEY=VALUE"."""
     config, known = options.config, schema_of(options.config)
     changed = [key for key in known if key.startswith("decode.") and config[key] != known[key].default]
     left = [key for key in changed if not key.startswith(CARRIED) and config[key] != "forbid"]

@@ -33,7 +33,7 @@ class Decoder:
         self.start, self.step = (jax.jit(export.deserialize(data).call) for data in functions)
 
     def read(self, name: str) -> bytes:
-        """Returns the content of a file; ends the program at one of another export, which would make nonsense."""
+        """Returns the content of a file; ends the program if the file belongs to another export."""
         content = (self.folder / name).read_bytes()
         if zlib.crc32(content) != self.about.get("crc32", {}).get(name):  # an earlier version kept none
             raise SystemExit(
@@ -43,9 +43,9 @@ class Decoder:
         return content
 
     def greedy(self, sources: list[list[int]]) -> list[list[int]]:
-        """Returns the most probable token after another, without those forbidden, for at most `batch_size` sources.
+        """Decodes at most `batch_size` sources greedily, without the forbidden tokens.
 
-        A source without tokens gives none, as in --mode=predict.
+        A source without tokens gives an empty prediction, as in --mode=predict.
         """
         about, rows = self.about, self.about["batch_size"]
         batch = np.full((rows, about["source_length"]), about["pad"], np.int32)
@@ -70,7 +70,7 @@ class Decoder:
 
 
 def read(line: str, number: int, about: dict) -> list[int]:
-    """Returns the token ids of a line; ends the program at one of which the functions would make nonsense."""
+    """Returns the token ids of a line; ends the program if the functions cannot read the line."""
     size, eos, longest = about["source_vocab_size"], about["eos"], about["source_length"]
     try:
         ids = [int(word) for word in line.split()]

@@ -1,4 +1,4 @@
-"""Failures of jax that a user can fix, as one-line errors in place of a traceback."""
+"""Failures of jax that a user can fix, as one-line errors instead of tracebacks."""
 
 import contextlib
 import re
@@ -21,8 +21,8 @@ CONNECTION = re.compile(
 def user_errors(num_processes: int = 1) -> Iterator[None]:
     """Turns errors inside the context into one-line errors.
 
-    Lack of memory and a score that cannot compare queries and keys of the given shapes become a UserError, the loss of
-    another process becomes Lost. Other errors of jax are faults of the program and pass unchanged.
+    Lack of memory, and a score that cannot compare queries and keys of the given shapes, become a UserError. The loss
+    of another process becomes Lost. Other errors of jax are faults of the program and pass unchanged.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Parameters of an export (see attn_jax.runs.export) as the parameters of a model of this package."""
+"""Import of the parameters of an export (see attn_jax.runs.export) into a model of this package."""
 
 import os
 import pathlib
@@ -26,18 +26,18 @@ def import_parameters(folder: str | os.PathLike, config: ConfigDict) -> Params:
         loaded.predictor.predict(params, ["令和8年11月21日"], 1)
 
     Parameters of other programs are read in the same way if their names are the paths of the parameters, joined with
-    "/". A parameter gets the dtype that the model has.
+    "/". A parameter gets the dtype of the model.
 
     Args:
-        folder: of the export.
-        config: of the model.
+        folder: folder of the export.
+        config: config of the model.
 
     Returns:
         The nested dict of parameters of the model of the config.
 
     Raises:
-        UserError: a file is missing, cannot be read or is of another export, the model has another parameter or another
-            shape, or the package safetensors is not installed.
+        UserError: a file is missing, cannot be read or belongs to another export, the names or shapes of the parameters
+            differ from the model, or the package safetensors is not installed.
     """
     try:
         from safetensors import SafetensorError
@@ -74,7 +74,7 @@ def check_names(found: dict[str, np.ndarray], expected: dict[str, jax.ShapeDtype
     """Checks that two sets of arrays have the same names and shapes.
 
     Raises:
-        UserError: the first one that differs.
+        UserError: names or shapes differ; the message names the first difference.
     """
     if others := sorted(found.keys() - expected.keys()):
         raise UserError(f"{path}: the model has no parameter {others[0]}; {nearest(others[0], expected)}")

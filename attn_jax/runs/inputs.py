@@ -11,7 +11,7 @@ from attn_jax.errors import UserError
 class Files(NamedTuple):
     """Files and overrides of the command line; "" if not given.
 
-    Without `source`, predict reads standard input. The overrides, as written, are stored in result.json.
+    Without `source`, predict reads standard input. result.json stores the overrides as written.
     """
 
     source: str = ""
@@ -20,16 +20,16 @@ class Files(NamedTuple):
     gold: str = ""  # true alignments, for analyze
     num_examples: int = 50  # of a report
     baseline: str = ""  # work directory, for compare
-    measured: str = "result"  # whose numbers compare reads, those of the training or of eval
+    measured: str = "result"  # numbers that compare reads, "result" (after training) or "eval"
     split: str = ""  # of the run's data, for eval, analyze and report
-    notes: str = ""  # what new names of parts did with other options, for train
+    notes: str = ""  # on options that new names of parts kept or dropped, for train
 
 
 def lines_of(files: Files) -> Iterable[str]:
     """Yields the lines of --source or of standard input, including empty lines.
 
     Raises:
-        UserError: the file is missing or unreadable; or, once it is read, there is no line, or one is not UTF-8.
+        UserError: the file is missing or unreadable; while reading, if there is no line, or a line is not UTF-8.
     """
     if not files.source and sys.stdin is None:
         raise UserError("standard input is closed; give --source=FILE")
@@ -43,7 +43,7 @@ def lines_of(files: Files) -> Iterable[str]:
 
 
 def _some(lines: Iterable[str], name: str) -> Iterable[str]:
-    """Yields the lines; no line at all is an error, since a command before a pipe may have failed."""
+    """Yields the lines; raises a UserError if there is none, since a command before a pipe may have failed."""
     line = None
     for line in lines:
         yield line

@@ -40,7 +40,7 @@ class Loaded:
 
     @property
     def options(self) -> RunOptions:
-        """The options of the run, as objects of the classes that its config names."""
+        """The options of the run, as an object of the classes that the config names."""
         return self.snapshot.options
 
     @property
@@ -48,7 +48,7 @@ class Loaded:
         """The contents of result.json: result["metrics"]["exact_match"] has "mean", "std" and one value per seed.
 
         Raises:
-            UserError: the run was not evaluated yet, or the file is damaged.
+            UserError: the run has not been evaluated yet, or the file is damaged.
         """
         return read_result(self.workdir / FILE)
 
@@ -68,7 +68,7 @@ class Loaded:
     def measure(
         self, sources: Iterable[str] | None = None, targets: Iterable[str] | None = None, *, split: str = ""
     ) -> dict[str, dict[str, Any]]:
-        """Measures the metrics of config.eval, like --mode=eval, of every seed; nothing is written.
+        """Measures the metrics of config.eval for every seed, like --mode=eval, but writes nothing.
 
             model.measure(["1 May 2026"], ["2026-05-01"])["exact_match"]  # {"mean", "std", "seeds"}
             model.measure(split="valid")
@@ -78,14 +78,14 @@ class Loaded:
             split: "train", "valid" or "test"; "": test if there is one, else valid.
 
         Raises:
-            UserError: there are no pairs, or not as many targets as sources; a target is no label of a classifier;
-                there is no such split, or its data is not there; the model cannot read a line, or is a regression and
+            UserError: there are no pairs, or the numbers of sources and targets differ; a target is no label of the
+                classifier; the split or its data does not exist; the model cannot read a line, or is a regression and
                 lines are given.
         """
         of_split = sources is None and targets is None
         given = [() if lines is None else lines for lines in (sources, targets)]
         pairs = Pairs(*(list_of_lines("measure", lines) for lines in given))
-        if not of_split and not len(pairs):  # numbers of a split would be taken for those of the lines
+        if not of_split and not len(pairs):  # else the numbers of a split would be returned for the lines
             raise UserError("measure got no pair; leave out sources and targets to measure a split")
         with user_errors(), jax.enable_x64(False):
             if of_split:
@@ -98,7 +98,7 @@ class Loaded:
         return result["metrics"]
 
     def attention(self, lines: Iterable[str]) -> list[Collected]:
-        """Predicts from lines of input, and returns each output with the attention weights it was predicted with.
+        """Predicts from lines of input; returns each output with its attention weights.
 
             (date,) = model.attention(["令和8年11月21日"])
             {found.name: found.weights.shape for found in date.maps}
@@ -123,7 +123,7 @@ def list_of_lines(method: str, lines: Iterable[str]) -> list[str]:
     """Returns the lines as a list.
 
     Raises:
-        UserError: one text in place of lines, or something else among them.
+        UserError: a single string was given, or an element is no string.
     """
     if isinstance(lines, str):
         raise UserError(f"{method} takes a list of lines, got the text {lines[:40]!r}")
@@ -137,8 +137,8 @@ def list_of_lines(method: str, lines: Iterable[str]) -> list[str]:
 def load(workdir: str | os.PathLike) -> Loaded:
     """Loads a work directory: the config, the model and the parameters of its checkpoint.
 
-    The parameters are the same as for --mode=predict, and predictions are computed without jax_enable_x64, as there.
-    The directory is not changed, and no training data is needed.
+    As in --mode=predict, the parameters are those of the chosen seed, and predictions are computed without
+    jax_enable_x64. The directory is not changed, and no training data is needed.
 
         model = attn_jax.load("runs/quickstart")
         model.predict(["令和8年11月21日"])

@@ -14,7 +14,7 @@ from attn_jax.errors import UserError
 
 @contextlib.contextmanager
 def claim(workdir: pathlib.Path) -> Iterator[TextIO]:
-    """Locks a work directory without links as `locked` does; raises a UserError as check_links and lock do."""
+    """Checks that a work directory has no links and locks it as `locked`; raises as `check_links` and `lock`."""
     check_links(workdir)
     with locked(workdir) as file:
         yield file
@@ -22,7 +22,7 @@ def claim(workdir: pathlib.Path) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def locked(workdir: pathlib.Path) -> Iterator[TextIO]:
-    """Locks a folder; an error inside the context removes the lock and new folders again. Raises as `lock` does."""
+    """Locks a folder; an error inside the context removes the lock and new folders again. Raises as `lock`."""
     new = [folder for folder in (workdir, *workdir.parents) if not folder.exists()]
     locked_before = (workdir / "lock").exists()
     file = lock(workdir)

@@ -26,25 +26,25 @@ from attn_jax.training.options import OPTIMIZERS, OptimizerOptions, TrainOptions
 from attn_jax.training.parallel import AUTO, PARALLEL, Strategy, choose
 
 TRAINING = ("train", "optimizer")  # sections that are not read after the training
-MEASURING = ("decode", "eval")  # sections that do not affect it
+MEASURING = ("decode", "eval")  # sections that do not affect training
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParallelOptions(Options):
-    """Options of a way to use devices; see training/parallel.py."""
+    """Options of a parallel strategy; see training/parallel.py."""
 
     name: ClassVar[str]
     replicas: ClassVar[int] = 1
 
     @property
     def strategy(self) -> Strategy:
-        """The way to use devices; raises a UserError if it does not reach all processes."""
+        """The parallel strategy; raises a UserError if it does not use all processes."""
         return choose(self.name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DividingOptions(ParallelOptions):
-    """Options of a way that divides the state of training among devices."""
+    """Options of a strategy that divides the training state among devices."""
 
     replicas: int = option(
         1,
@@ -55,7 +55,7 @@ class DividingOptions(ParallelOptions):
 
 
 def parallel_options(name: str, strategy: Strategy | None) -> type[ParallelOptions]:
-    """Makes the class of options of a way to use devices."""
+    """Makes the class of options of a parallel strategy."""
     base = DividingOptions if strategy is not None and strategy.divides_state else ParallelOptions
     namespace = {"name": name, "__doc__": f"Options of parallel {name}."}
     return dataclasses.make_dataclass(
@@ -78,7 +78,7 @@ def eval_options(chosen: Chosen) -> type[Options]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(Options):
-    """Options of a run. `task` and `model` say which of the others there are."""
+    """Options of a run. The other sections depend on `task` and `model`."""
 
     name: str = option("base", "name of the run", affects="results", afterwards=True)
     description: str = option("", "text on the first line that a run prints", affects="nothing", afterwards=True)
@@ -158,7 +158,7 @@ class RunOptions(Options):
 
 
 def schema_of(config: ConfigDict | Mapping[str, Any]) -> dict[str, Option]:
-    """Returns the options of a whole config by key; a choice is the key `name` or `pattern` of its slot."""
+    """Returns the options of a whole config by key; a choice has the key `name` or `pattern` below its slot."""
     found = {}
     for key, about in options_of(RunOptions, config).items():
         top = key.partition(".")[0]
@@ -176,7 +176,7 @@ def default_config(task: str = "parallel_text", model: str = "seq2seq") -> Confi
 
 
 def switch(config: ConfigDict, *, task: str = "", model: str = "") -> ConfigDict:
-    """Returns a config of another task or family; equal options of both keep their values."""
+    """Returns a config with another task or family; options that both have keep their values."""
     return change(config, {key: name for key, name in (("task", task), ("model", model)) if name})
 
 
@@ -186,7 +186,7 @@ def change(config: ConfigDict | None, values: Mapping[str, Any], notes: list[Not
     Args:
         config: whole or in part; None: all options at their defaults.
         values: new values by key with dots.
-        notes: a list to which what was kept and dropped is added.
+        notes: a list to which notes on kept and dropped options are appended.
 
     Raises:
         UserError: an unknown key or name, or a wrong value.
@@ -198,9 +198,7 @@ def change(config: ConfigDict | None, values: Mapping[str, Any], notes: list[Not
 
 
 def resolve(config: ConfigDict) -> RunOptions:
-    """Checks a config and returns its options, from which all else of a run is made.
-
-    What a part of the config leaves out is at its default.
+    """Checks a config and returns its options, from which the run is built. Missing options take their defaults.
 
     Raises:
         UserError: a value is wrong, or does not fit other values of its section.

@@ -1,4 +1,4 @@
-"""Overrides as a command line writes them: --config.a.b=value, in the text of which their options read their values."""
+"""Overrides as written on a command line: --config.a.b=value. The option of a key reads the text of its value."""
 
 from collections.abc import Iterable, Sequence
 

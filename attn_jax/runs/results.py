@@ -14,7 +14,7 @@ def read_result(path: pathlib.Path) -> dict[str, Any]:
     """Reads a result.json or eval.json.
 
     Raises:
-        UserError: it is missing, damaged, or something else.
+        UserError: the file is missing, damaged, or of another kind.
     """
     result = load_json(path)
     metrics, seeds = result.get("metrics"), result.get("seeds")
@@ -33,10 +33,10 @@ def read_result(path: pathlib.Path) -> dict[str, Any]:
 
 
 def read_finished(path: pathlib.Path) -> dict[str, Any]:
-    """Reads the result.json of a run that is to be trained, and is finished already.
+    """Reads the result.json of a finished run for which training was requested again.
 
     Raises:
-        UserError: it is damaged; the message says how to get it again.
+        UserError: the file is damaged; the message says how to compute it again.
     """
     try:
         return read_result(path)
@@ -45,6 +45,6 @@ def read_finished(path: pathlib.Path) -> dict[str, Any]:
 
 
 def remove_results(workdir: pathlib.Path) -> None:
-    """Removes what was measured of an earlier run in a work directory, before another run begins there."""
+    """Removes the results of an earlier run from a work directory, before another run begins there."""
     for name in (FILE, EVAL_FILE, sentences.FILE, sentences.EVAL_FILE, "analysis.json"):
         (workdir / name).unlink(missing_ok=True)

@@ -32,10 +32,10 @@ from attn_jax.types import Params, PyTree
 
 
 def check_processes(task: Task | PointsTask) -> None:
-    """Checks that every process reads the same data; each reads its own files.
+    """Checks that every process has read the same data; each reads its own files.
 
     Raises:
-        UserError: one reads other data than the first. All processes raise it.
+        UserError: the data of a process differs from the first one's. All processes raise it.
     """
     if jax.process_count() == 1:
         return
@@ -104,28 +104,28 @@ class Run:
         """Restores the numbers from the `extra` of a checkpoint.
 
         Raises:
-            UserError: the checkpoint was trained with other sentences.
+            UserError: the checkpoint was trained on other sentences.
         """
-        for name, before in extra.get("splits", {}).items():  # earlier versions had no checksums of them
+        for name, before in extra.get("splits", {}).items():  # earlier versions stored no checksums of splits
             if self.splits.get(name, before) != before:
                 raise UserError(
                     f"{self.workdir} was trained with other {name} data than is there now (wrong checksum): put the "
                     "files back as they were, or choose another --workdir"
                 )
-        self.splits = extra.get("splits", {}) | self.splits  # what a run reads at its beginning alone is there
+        self.splits = extra.get("splits", {}) | self.splits  # has the splits that a run reads only at its beginning
         self.meter.state, self.best.state, self.plateau.state = extra["meter"], extra["best"], extra["plateau"]
         self.seconds, self.finished = extra["seconds"], extra["finished"]
         self.skipped |= set(extra.get("skipped", ()))  # earlier versions never left out a batch
 
     def begin_again(self) -> None:
-        """Sets the numbers of a run without a checkpoint to those before its first step."""
+        """Resets the numbers of a run without a checkpoint to their values before the first step."""
         self.meter = Meter()
-        self.scale = np.ones((), np.float32)  # of the plateau
+        self.scale = np.ones((), np.float32)  # factor of the learning rate after plateaus
         _, mode = best_metric(self.options)
         self.best, self.plateau, self.finished = SinceBest(mode), SinceBest("min"), False
 
     def learning_rate(self, step: int) -> np.ndarray:
-        """Returns the learning rate of a step, one per seed. Steps that were left out are no updates."""
+        """Returns the learning rate of a step, one per seed. Skipped steps do not count as updates."""
         updates = step - 1 - sum(skipped < step for skipped in self.skipped)
         rate = np.asarray(self.schedule(updates) * self.scale, np.float32)
         rate = np.broadcast_to(rate, np.shape(self.seeds) if len(self.seeds) > 1 else ())
@@ -150,7 +150,7 @@ class Callbacks:
     def on_step(self, step: int, metrics: dict) -> None:
         """Logs the means of the metrics since the last log, every log_every steps and after the last step.
 
-        A step that was left out has no metrics.
+        A skipped step has no metrics.
         """
         if metrics:
             self.run.meter.add(metrics)
@@ -207,7 +207,7 @@ class Callbacks:
 
 
 def reached(options: RunOptions, values: list[float]) -> bool:
-    """Returns whether train.best_metric is as good as train.goal for every seed; False without a goal."""
+    """Tells whether train.best_metric has reached train.goal for every seed; False without a goal."""
     goal, (_, order) = options.train.goal, best_metric(options)
     return bool(goal) and all(value <= goal if order == "min" else value >= goal for value in values)
 

@@ -1,4 +1,4 @@
-"""sentences.json of a work directory: the statistics of each sentence, from which the metrics of a run are computed.
+"""sentences.json of a work directory: the statistics of each sentence, from which metrics are computed.
 
 A run writes it beside result.json, and --mode=eval writes eval_sentences.json; see attn_jax.evaluation.paired.
 """
@@ -14,7 +14,7 @@ FILE, EVAL_FILE = "sentences.json", "eval_sentences.json"
 
 
 def save_sentences(path: pathlib.Path, sentences: Sentences | None) -> None:
-    """Writes the statistics of each sentence; without any, removes those of an earlier measurement."""
+    """Writes the statistics of each sentence; for None, removes the file of an earlier measurement."""
     if sentences:
         save_json(path, sentences, indent=None)
     else:
@@ -25,11 +25,11 @@ def read_sentences(path: pathlib.Path, result: Result | None = None) -> Sentence
     """Reads a sentences.json.
 
     Args:
-        path: of it.
-        result: of the same measurement, which has its checksum; None: it is not compared.
+        path: path of the file.
+        result: result of the same measurement, which has the checksum of the file; None: no check.
 
     Raises:
-        UserError: it is damaged, of another measurement, or something else.
+        UserError: the file is damaged, of another measurement, or of another kind.
     """
     found = load_json(path)
     tables, seeds = found.get("statistics"), found.get("seeds")
@@ -53,10 +53,10 @@ def read_sentences(path: pathlib.Path, result: Result | None = None) -> Sentence
 
 
 def sentences_in(folder: pathlib.Path, results: Mapping[str, Result]) -> dict[str, Sentences]:
-    """Reads the sentences.json of the runs of a sweep that have one, by the names of their results.
+    """Reads the sentences.json of each run of a sweep that has one; returns them by the names of the results.
 
     Raises:
-        UserError: one is damaged, or not of the result.
+        UserError: a file is damaged, or does not belong to the result.
     """
     paths = {name: folder / name / FILE for name in results}
     return {name: read_sentences(path, results[name]) for name, path in paths.items() if path.exists()}

@@ -1,4 +1,4 @@
-"""The trained model of a work directory, and what it is measured on."""
+"""The trained model of a work directory, and the split it is measured on."""
 
 import contextlib
 import pathlib
@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
     params: list[Params]  # one set per seed
     used: str  # description of the checkpoints used
     index: int = 0  # index of the seed to predict with
-    together: bool = False  # the model is an ensemble: its one set of parameters is of no single seed
+    together: bool = False  # the model is an ensemble, with one set of parameters for all its members
 
     @property
     def evaluator(self) -> Evaluator:
@@ -91,7 +91,7 @@ def restore(options: RunOptions, workdir: pathlib.Path) -> Snapshot:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Leaves out the warnings of orbax, which logs the options that it sets itself."""
+    """Suppresses the warnings of orbax, which logs options that it sets itself."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:
@@ -101,13 +101,13 @@ def quiet() -> Iterator[None]:
 
 
 def kept_of(options: RunOptions, workdir: pathlib.Path) -> Any:
-    """Reads the data files of a work directory, see Task.kept, as the options of the task change them."""
+    """Reads the data files of a work directory (see Task.kept) and applies the options of the task to them."""
     kept = options.kind.load(workdir)
     return options.task.renewed(kept, data_dir=options.data_dir)
 
 
 def ensembled(snapshot: Snapshot, kept: Any, workdir: pathlib.Path) -> Snapshot:
-    """Returns the ensemble of the seeds or of several runs with decode.ensemble; else the snapshot."""
+    """Returns the ensemble of decode.ensemble, of the seeds or of several runs; the snapshot without the option."""
     options = snapshot.options
     paths, every_seed = options.decode.ensemble.workdirs, options.decode.ensemble.every_seed
     if not paths and not every_seed:
@@ -133,10 +133,10 @@ def ensembled(snapshot: Snapshot, kept: Any, workdir: pathlib.Path) -> Snapshot:
 
 
 def other_run(path: str, options: RunOptions, kept: Any, workdir: pathlib.Path) -> Snapshot:
-    """Restores a run of decode.ensemble.workdirs, with the decoding of this run.
+    """Restores a run of decode.ensemble.workdirs, with the decoding options of this run.
 
     Raises:
-        UserError: it is no run with a checkpoint, or has other vocabularies.
+        UserError: the folder is no run with a checkpoint, or has other vocabularies.
     """
     other = check_other_run(path, options, kept, workdir)
     decoding = {key: value for key, value in flatten(options.config).items() if key.startswith("decode.")}
@@ -149,12 +149,10 @@ def other_run(path: str, options: RunOptions, kept: Any, workdir: pathlib.Path) 
 
 
 def check_other_run(path: str, options: RunOptions, kept: Any, workdir: pathlib.Path) -> RunOptions:
-    """Checks that a run of decode.ensemble.workdirs is another one, with the task and the vocabularies of this run.
-
-    Returns its options.
+    """Checks a run of decode.ensemble.workdirs and returns its options.
 
     Raises:
-        UserError: it has not, or is no run.
+        UserError: it is this run itself, is no run, or differs from this run in the task or the vocabularies.
     """
     try:
         folder = pathlib.Path(path)
@@ -176,11 +174,11 @@ def check_other_run(path: str, options: RunOptions, kept: Any, workdir: pathlib.
 
 
 def split_of(workdir: pathlib.Path, files: Files, snapshot: Snapshot) -> tuple[str, Split]:
-    """Returns (name, split): the files of the command line, else the split of --split, else that of the run's result.
+    """Returns (name, split): the files of the command line, else --split, else the split of the run's result.
 
     Raises:
-        UserError: a file of sources without its targets, or one that cannot be read; no such split; a validation split
-            that would be cut otherwise than in training.
+        UserError: a file of sources has no targets, or cannot be read; the split does not exist; a validation split
+            would be cut differently than in training.
     """
     if files.split and (given := files.source or files.target):
         raise UserError(f"--split={files.split} and --{'source' if files.source else 'target'}={given}: expected one")
@@ -199,7 +197,7 @@ def split_of(workdir: pathlib.Path, files: Files, snapshot: Snapshot) -> tuple[s
     if names := options.task.cut_by.get(name):
         check_cut(workdir, options.config, names)
     for what, count in task.stats.items():
-        if what.startswith(f"{name} "):  # what is worth knowing of it, such as how much of it training has too
+        if what.startswith(f"{name} "):  # a remark on the split, such as how much of it is also in training
             notice(f"{'data':<14}{what}: {count:,}")
     if isinstance(split, Pairs):
         snapshot.predictor.report(split.source, split.target)
@@ -207,15 +205,15 @@ def split_of(workdir: pathlib.Path, files: Files, snapshot: Snapshot) -> tuple[s
 
 
 def own_split(task: Task | PointsTask) -> tuple[str, Split]:
-    """Returns (name, split) of the split that a run is evaluated on: test if there is one, else validation."""
+    """Returns (name, split) for the evaluation of a run: the test split if there is one, else validation."""
     name = "test" if "test" in task.splits else "valid"
     return name, task.splits[name]
 
 
 def measure(snapshot: Snapshot, split: Split, name: str, overrides: tuple[str, ...] = ()) -> tuple[dict, dict | None]:
-    """Computes the metrics of eval.metrics on a split; returns the contents of result.json and of sentences.json.
+    """Computes eval.metrics on a split; returns the contents of result.json and of sentences.json.
 
-    The second has the statistics of each sentence, None for a model that reads none.
+    sentences.json has the statistics of each sentence; it is None for a model that does not read sentences.
 
     Raises:
         UserError: the loss is not finite.

@@ -1,8 +1,8 @@
 """The start of a run from the trained parameters of another run, train.start.
 
-An array is taken where the other run has one of the same path, shape and type; the others keep their own initial
-values. A row of an embedding or of an output layer is a token, and arrays of equal shape could be of different tokens,
-so the vocabularies of both runs have to be equal.
+An array is copied if the other run has an array of the same path, shape and type; other arrays keep their initial
+values. A row of an embedding or of an output layer belongs to a token, and arrays of equal shape could belong to
+different tokens, so the vocabularies of both runs have to be equal.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from attn_jax.training.pytrees import describe, flatten
 from attn_jax.types import Params, PyTree
 
 SHOWN = 4  # arrays named in a message, of each kind
-# Of a vocabulary as JSON: what numbers its tokens; the rest is about the data.
+# Keys of a vocabulary as JSON that determine the ids of its tokens; the others describe the data.
 NUMBERING = ("kind", "tokens", "model", "texts", "tags")
 
 
 class Source(NamedTuple):
     """The trained run to start from."""
 
-    path: str  # of its work directory, as the user wrote it
+    path: str  # work directory, as the user wrote it
     options: RunOptions
     kept: Kept
     params: list[Params]  # one set per seed, on the host
@@ -40,16 +40,16 @@ class Source(NamedTuple):
         return text_checksum([checksum(x) for one in self.params for x in jax.tree.leaves(one)])
 
     def of_seed(self, index: int) -> Params:
-        """Returns the parameters to start the seed number `index` from."""
+        """Returns the initial parameters of the seed with this index."""
         return self.params[index % len(self.params)]
 
 
 class Match(NamedTuple):
-    """Paths of arrays of two sets of parameters."""
+    """Paths of the arrays of two sets of parameters, the new run's and the other run's."""
 
     taken: list[str]
     new: list[str]  # the other run has none
-    other: list[str]  # the other run has one of another shape or type; with both
+    other: list[str]  # the other run has another shape or type; both are named
     left: list[str]  # only the other run has one
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class Match(NamedTuple):
 
 
 def match(target: PyTree, source: Params) -> Match:
-    """Compares parameters, or their shapes, with those of another run."""
+    """Compares parameters, or their shapes, with the parameters of another run."""
     here, there = _described(target), _described(source)
     both = here.keys() & there.keys()
     return Match(
@@ -85,7 +85,7 @@ def announcement(source: Source, target: PyTree) -> str:
     """Returns a line that says which arrays are taken.
 
     Raises:
-        UserError: there is none.
+        UserError: no array can be taken.
     """
     found = match(target, source.params[0])
     total, rest = len(flatten(target)), f"; {found}" if str(found) else ""
@@ -105,11 +105,10 @@ def check_seeds(path: str, there: Sequence[int], here: Sequence[int]) -> None:
 
 
 def check_tokens(source: Source, options: RunOptions, kept: Kept) -> None:
-    """Checks that rows of equal number belong to equal tokens in both runs.
+    """Checks that equal rows of embeddings and output layers belong to equal tokens in both runs.
 
     Raises:
-        UserError: a vocabulary differs; or an output layer that orders the words by their counts has other counts or
-            options.
+        UserError: a vocabulary differs, or the counts or options of an output layer that orders words by their counts.
     """
     for what, there, here in zip(("source", "target"), source.kept[:2], kept[:2], strict=True):
         if difference := difference_of(there.to_json(), here.to_json()):
@@ -122,7 +121,7 @@ def check_tokens(source: Source, options: RunOptions, kept: Kept) -> None:
         return
     for field in dataclasses.fields(here):
         name, before, now = field.name, getattr(there, field.name), getattr(here, field.name)
-        if name != "frequencies" and before != now:  # a file, whose counts are compared
+        if name != "frequencies" and before != now:  # the name of a file, whose counts are compared instead
             raise UserError(
                 f"train.start.workdir {source.path}: model.output.{name} is {before!r} there and {now!r} here; "
                 "expected the same, since the rows of this output layer are ordered by it"
@@ -146,7 +145,7 @@ def _some(names: list[str]) -> str:
 
 
 def difference_of(there: dict[str, Any], here: dict[str, Any]) -> str:
-    """Describes the first difference of two vocabularies as JSON; "" if they number the same tokens alike."""
+    """Describes the first difference of two vocabularies, given as JSON; "" if tokens and ids are equal."""
     for key in NUMBERING:
         before, now = there.get(key), here.get(key)
         if before == now:

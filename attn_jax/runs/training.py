@@ -85,12 +85,12 @@ def open_run(options: RunOptions, workdir: pathlib.Path) -> Run:
     check(options)
     seeds = options.all_seeds
     first = jax.process_index() == 0
-    # Before the data, which may take long: whether anything can be written there.
+    # Check that the folder is writable before reading the data, which may take long.
     with claim(workdir) if first else contextlib.nullcontext() as locked:
         stored = options.kind.load(workdir) if holds(workdir, options.config) else None
         if stored is not None:
             with open_checkpoints(options, workdir, read_only=True) as checkpoints:
-                checkpoints.newest()  # a UserError if it is of other files
+                checkpoints.newest()  # raises a UserError if it belongs to other files
         source = None
         if stored is None and (path := start_of(options).workdir):
             source = read_source(path, seeds)
@@ -122,7 +122,7 @@ def open_run(options: RunOptions, workdir: pathlib.Path) -> Run:
         )
         groups = {"replicas": options.parallel.replicas} if strategy.divides_state else {}
         parallel = strategy.make(lambda axis_name: make_step(axis_name=axis_name), seeds=len(seeds) > 1, **groups)
-        checkpoints = open_checkpoints(options, workdir)  # nothing is removed where this cannot be
+        checkpoints = open_checkpoints(options, workdir)  # first, so that a failure here removes nothing
         if first:
             if stored is None:
                 remove_results(workdir)
@@ -146,10 +146,10 @@ def open_run(options: RunOptions, workdir: pathlib.Path) -> Run:
 
 
 def read_source(path: str, seeds: tuple[int, ...]) -> Source:
-    """Reads the trained run at a path, which `seeds` start from.
+    """Reads the trained run at a path, from which `seeds` start.
 
     Raises:
-        UserError: there is no such run, it has no readable checkpoint, or not as many seeds.
+        UserError: there is no such run, it has no readable checkpoint, or its number of seeds does not fit.
     """
     folder = pathlib.Path(path)
     if not folder.is_dir():
@@ -172,14 +172,14 @@ def read_source(path: str, seeds: tuple[int, ...]) -> Source:
 
 
 def tables_of(setup: Setup) -> set[tuple[str, ...]]:
-    """Returns the paths of the tables of which a step with train.lazy_rows reads some rows alone."""
+    """Returns the paths of the tables from which a step with train.lazy_rows reads only some rows."""
     rng = jax.random.key(0)
     tables, _ = RowLoss(setup.model).tables(jax.eval_shape(setup.model.init, rng, setup.example), setup.example, rng)
     return set(tables)
 
 
 def check_reads_rows(setup: Setup) -> None:
-    """Raises a UserError if a model reads no table by rows alone."""
+    """Raises a UserError if the model has no table that is read only by rows."""
     if not tables_of(setup):
         raise UserError(
             "nothing reads train.lazy_rows: the model has no table of which a step reads some rows; leave it out"
@@ -187,7 +187,7 @@ def check_reads_rows(setup: Setup) -> None:
 
 
 def check_facts(task: Task, option: str) -> None:
-    """Raises a UserError if no training question has the supporting facts that this option of the model needs."""
+    """Raises a UserError if no training question has supporting facts, which `option` of the model needs."""
     if not any(task.splits["train"].evidence or ()):
         raise UserError(
             f"model.{option} learns from supporting facts, and no training question has any; expected questions "
@@ -215,13 +215,13 @@ def finished_before(options: RunOptions, workdir: pathlib.Path) -> int | None:
 def train(run: Run) -> FitResult:
     """Trains a run to its end, starting from the newest checkpoint if there is one.
 
-    With train.on_nan=rewind, a step whose loss or gradient is not finite sends the run back to its newest checkpoint,
-    from where it goes on without the batch of that step.
+    With train.on_nan=rewind, a step with a non-finite loss or gradient sends the run back to its newest checkpoint,
+    and training continues from there without the batch of that step.
 
     Raises:
         UserError: the model does not fit into memory, the loss is not finite, or the disk is full.
     """
-    with stop_on_signals() as should_stop:  # around all attempts: a signal before a rewind counts after it
+    with stop_on_signals() as should_stop:  # around all attempts, so that a signal before a rewind is not lost
         while True:
             try:
                 ended = _train(run, should_stop)
@@ -229,7 +229,7 @@ def train(run: Run) -> FitResult:
             except Diverged as error:
                 _rewind(run, error)
         if ended.reason is not Reason.INTERRUPTED and (number := should_stop(ended.step)):
-            # All is saved by now, but the measurement of the run, which comes next, may take long.
+            # The run is saved, but its evaluation, which comes next, may take long.
             return ended._replace(reason=Reason.INTERRUPTED, signal=number)
         return ended
 
@@ -238,7 +238,7 @@ def _rewind(run: Run, error: Diverged) -> None:
     """Sends a run back to its newest checkpoint.
 
     Raises:
-        UserError: train.on_nan does not ask for it, or too many batches are left out already.
+        UserError: train.on_nan is not rewind, or too many batches have been skipped.
     """
     saved = run.checkpoints.latest_step()
     from_step = f"step {saved}" if saved else "none"
@@ -255,9 +255,9 @@ def _rewind(run: Run, error: Diverged) -> None:
 
 
 def _train(run: Run, should_stop: Callable[[int], int]) -> FitResult:
-    """Trains from the newest checkpoint, or from the beginning, without the batches that are to be left out.
+    """Trains from the newest checkpoint or from initial parameters, without the skipped batches.
 
-    The beginning is random, or the parameters of another run, train.start run, with a new state of the optimizer.
+    The initial parameters are random or, with train.start run, copied from another run; the optimizer state is new.
     """
     model, several = run.setup.model, len(run.seeds) > 1
 
@@ -287,7 +287,7 @@ def _train(run: Run, should_stop: Callable[[int], int]) -> FitResult:
     for side, found in vectors.items():
         run.splits[f"{side}_vectors"] = checksum(found.rows)
         notice(f"{'word vectors':<14}{found} of the {side} from {start_of(run.options).vectors[side]}")
-    if vectors:  # do they fit? before anything is compiled
+    if vectors:  # check that they fit before anything is compiled
         jax.eval_shape(lambda rng: with_vectors(create(rng).params, vectors), rngs[0])
     if start:
         notice(f"{'resuming':<14}from step {start} of {run.num_steps}")
@@ -343,7 +343,7 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
     devices = jax.device_count() if strategy.across_devices else 1
     parts = group_size(devices, options.parallel.replicas) if strategy.divides_state else 1
     logits = 0
-    if "target_out" in batch:  # else it predicts no words
+    if "target_out" in batch:  # a model that predicts words
         positions = batch["target_out"].size // options.train.microbatches // devices
         output, vocab_size = options.model.output, len(run.task.target_vocabulary)
         width = vocab_size if output is None else output.stored_logits(vocab_size)
@@ -359,12 +359,12 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
     )
     notice(f"{'model':<14}{size}{f' on each of {devices} devices' if devices > 1 else ''}")
     device = jax.local_devices()[0]
-    copies = min(devices, jax.local_device_count()) if device.platform == "cpu" else 1  # in one memory
+    copies = min(devices, jax.local_device_count()) if device.platform == "cpu" else 1  # CPU devices share memory
     model_size.check_memory(size, model_size.memory_of(device), copies)
 
 
 def final_params(options: RunOptions, checkpoints: Checkpoints, setup: Setup) -> tuple[list[Params], str]:
-    """Reads the best parameters (the newest ones if none are measured), or their average with train.average.
+    """Reads the best parameters (the newest ones if none were evaluated), or an average with train.average.
 
     Returns:
         (parameters, one set per seed; description of the checkpoints used).
@@ -385,6 +385,6 @@ def final_params(options: RunOptions, checkpoints: Checkpoints, setup: Setup) ->
     else:
         params, steps = checkpoints.restore_params(target)
         used = f"{'best' if checkpoints.metrics(steps[0]) else 'newest'} checkpoint (step {steps[0]})"
-    # Of several devices the first is enough to evaluate.
+    # Evaluation needs only the first of several devices.
     params = jax.device_put(params, jax.local_devices()[0])
     return params_of_seeds(params, seeds), used

@@ -3,9 +3,9 @@
     config.model.encoder            name: lstm, num_layers: 1, bidirectional: true
     config.model.attention          score: {name: additive, features: 64}, normalize: {name: softmax}, ...
 
-`resolve_tree` completes a config: names are read first, outermost first, so the order of changes never matters. Where a
-name changes, options that both parts have, equal in type, default and range, keep their values; all else is at its
-default, and the `Notes` say what was kept and dropped.
+`resolve_tree` completes a config. It reads names first, outermost first, so the order of changes never matters. Where a
+name changes, options that both parts have, equal in type, default and range, keep their values. All others take their
+defaults. `Notes` lists the options that were kept and dropped.
 """
 
 import ast
@@ -41,24 +41,24 @@ class Text(str):
 
 
 class Bare(Text):
-    """A key without a value, such as --config.model.tie_embeddings, which only true or false can be."""
+    """A key without a value, such as --config.model.tie_embeddings; only a boolean option can have one."""
 
 
 class Notes(NamedTuple):
-    """Options not at their defaults that a change of names kept or dropped, and keys that are not known."""
+    """Options with non-default values that a change of names kept or dropped, and unknown keys."""
 
     kept: list[str]
     dropped: list[str]
-    unknown: list[str]  # of a stored run, where a key of another version is left out
+    unknown: list[str]  # keys of a stored run that this version does not know; they are left out
 
     def __str__(self) -> str:
-        """One line; "" where nothing was to be said."""
+        """Describes the notes in one line; "" if there are none."""
         parts = {"kept": self.kept, "dropped": self.dropped}
         return "; ".join(f"{what} {_some(keys)}" for what, keys in parts.items() if keys)
 
 
 class Side(NamedTuple):
-    """A section on one side of a change: the class, its values, and what is chosen above it."""
+    """A section before or after a change: its class, its values, and the parts chosen above it."""
 
     kind: Any
     values: Mapping[str, Any]
@@ -84,7 +84,7 @@ def resolve_tree(
         kind: the root, a dataclass.
         config: values so far, whole or in part; None: all defaults.
         changes: values by key with dots; "a.b" of a slot means "a.b.name". A `Text` is read in the type of its option.
-        lenient: leave out keys of `config` that are not known, and name them in the notes.
+        lenient: leave out unknown keys of `config`, and name them in the notes.
 
     Raises:
         UserError: an unknown key or name, or a value of the wrong type or out of range.
@@ -102,7 +102,7 @@ class Resolver:
     root: type
     notes: Notes
     lenient: bool
-    values: tuple[Mapping[str, Any], ...]  # of the root, old and new
+    values: tuple[Mapping[str, Any], ...]  # values of the root, old and new
 
     def part(self, old: Side, new: Side, path: str, others: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Resolves the keys of one part: values of `new`, else of `old`, else defaults.
@@ -133,7 +133,7 @@ class Resolver:
         return tree
 
     def names(self, old: Side, new: Side, path: str) -> dict[str, Any]:
-        """Returns what is chosen in the slots of a part."""
+        """Returns the names chosen in the slots of a part."""
         chosen = dict(new.chosen)
         for key, field in fields_of(new.kind).items():
             if isinstance(field, Choice):
@@ -156,7 +156,7 @@ class Resolver:
             if key in fields:
                 continue
             field = fields_of(old.kind).get(key, fields_of(new.kind).get(key))
-            if field is not None:  # it exists with other choices, as before this change, or in the file of the config
+            if field is not None:  # valid before this change or in the config file, with other choices
                 self.lose(field, old.values[key], path + key)
             elif self.lenient:
                 self.notes.unknown.append(path + key)
@@ -192,7 +192,7 @@ class Resolver:
     def section(
         self, then: type, now: type, old: Any, new: Any, path: str, before: Chosen, after: Chosen
     ) -> dict[str, Any]:
-        """Resolves a section; its class may follow from other choices."""
+        """Resolves a section, whose class may depend on other choices."""
         for value in (old, new):
             if value is not MISSING and not isinstance(value, Mapping):
                 inside = ", ".join(fields_of(now))
@@ -246,7 +246,7 @@ class Resolver:
         was, has, kept = fields_of(then), fields_of(now), {}
         for key, value in old.items():
             if key not in was:
-                kept[key] = value  # of no part: the message comes with the other keys
+                kept[key] = value  # an unknown key, which `check` reports together with others
             elif key in has and type(was[key]) is type(has[key]) and _alike(was[key], has[key]):
                 kept[key] = value
                 if _differs(was[key], value):
@@ -256,7 +256,7 @@ class Resolver:
         return kept
 
     def lose(self, field: Field, value: Any, key: str) -> None:
-        """Notes an option that is dropped, if it was not at its default."""
+        """Notes a dropped option, if its value was not the default."""
         if _differs(field, value):
             self.notes.dropped.append(key)
 
@@ -291,7 +291,7 @@ def slots_below(
 ) -> Iterator[tuple[str, Field]]:
     """Yields the keys of a part, and of the parts in its slots, with dots; at most `depth` levels of slots.
 
-    `values` are old and new ones of the part, of which the last count.
+    `values` are the old and new values of the part; later ones take precedence.
     """
     for key, field, above in present(kind, lambda slot, of: _sound_name(of, slot, *values), chosen):
         yield path + key, field
@@ -301,7 +301,7 @@ def slots_below(
 
 
 def _close(key: str, known: Iterable[str], path: str) -> str:
-    """Returns what `nearest` does, with the whole key."""
+    """Returns the suggestion of `nearest`, as a whole key."""
     return nearest(key, known).replace("did you mean ", f"did you mean {path}")
 
 
@@ -326,9 +326,9 @@ def plain(config: Any) -> Any:
 
 
 def nest(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Nests keys with dots. A slot that is given a name and has keys below it gets both.
+    """Nests keys with dots. A slot with both a name and keys below it gets both.
 
-    Of "a.b", "a.b.name" and "a.b.pattern", which mean the same, the last counts.
+    "a.b", "a.b.name" and "a.b.pattern" mean the same; if several are given, the last one counts.
     """
     last_of = {_slot_of(key): key for key in changes}
     tree: dict[str, Any] = {}
@@ -348,21 +348,21 @@ def _slot_of(key: str) -> str:
 
 
 def _section(value: Any, first: str) -> dict[str, Any]:
-    """Returns a section as a dict of its own; a bare value is that of its first key."""
+    """Returns a section as a new dict; a bare value becomes the value of its first key."""
     section = dict(value) if isinstance(value, Mapping) else {} if value is MISSING else {first: value}
-    if first == PATTERN and NAME in section:  # a bare value of a sequence, nested as that of a slot
+    if first == PATTERN and NAME in section:  # a bare value of a sequence, which `nest` took for the name of a slot
         section[PATTERN] = section.pop(NAME)
     return section
 
 
 def _name_of(slot: Choice, key: str, *values: Mapping[str, Any]) -> Any:
-    """Returns the name of the part in a slot: that of the last values that have one, or the default."""
+    """Returns the name of the part in a slot, from the last of `values` that has one, else the default."""
     names = [_section(of.get(key, MISSING), NAME).get(NAME, MISSING) for of in values]
     return next((name for name in reversed(names) if name is not MISSING), slot.default)
 
 
 def _sound_name(slot: Choice, key: str, *values: Mapping[str, Any]) -> str:
-    """Returns the name as `_name_of` does, or the default in place of an unknown one, where a message is made."""
+    """Returns the name as `_name_of`, but the default for an unknown name; used for messages."""
     name = _name_of(slot, key, *values)
     return str(name) if isinstance(name, str) and name in slot.table else slot.default
 
@@ -381,12 +381,12 @@ def _known(name: Any, slot: Choice | Repeat, key: str) -> str:
 
 
 def _alike(a: Field, b: Field) -> bool:
-    """Tells whether the value of a field fits another one of the same key, and means the same."""
+    """Tells whether the value of one field is valid for another field of the same key, with the same meaning."""
     return a.values == b.values
 
 
 def _differs(field: Field, value: Any) -> bool:
-    """Tells whether a value is not the default of its option; of a section whether any is."""
+    """Tells whether a value differs from the default of its option; for a section, whether any value does."""
     if isinstance(field, Option):
         return value != field.default
     if isinstance(field, Repeat):
@@ -438,7 +438,7 @@ def _tuples(value: Any) -> Any:
 
 
 def _either(names: list[str]) -> str:
-    """Joins names: "a, b or c"; of many the first."""
+    """Joins names as "a, b or c"; shows only the first ones of many."""
     if len(names) > SHOWN:
         return f"{', '.join(names[: SHOWN - 1])} or {len(names) - SHOWN + 1} more"
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))

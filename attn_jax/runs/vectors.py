@@ -1,4 +1,4 @@
-"""Word vectors trained elsewhere as the first values of embeddings: train.start vectors."""
+"""Initialization of embeddings with pretrained word vectors: train.start vectors."""
 
 import pathlib
 from typing import Any
@@ -38,10 +38,10 @@ def vectors_of(options: RunOptions, kept: Any) -> dict[str, WordVectors]:
 
 
 def with_vectors(params: Params, vectors: dict[str, WordVectors]) -> Params:
-    """Returns parameters whose embeddings have the vectors that were found; other rows stay as they are.
+    """Returns parameters whose embeddings contain the vectors that were found; other rows are unchanged.
 
     Raises:
-        UserError: the model has no embedding of this side, or one of another width.
+        UserError: the model has no embedding of a side, or its width differs.
     """
     arrays = flatten(params)
     for side, (rows, found) in vectors.items():

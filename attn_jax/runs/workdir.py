@@ -2,8 +2,8 @@
 
 Together they suffice to resume training, and to evaluate, predict and plot without the training data. Each file has a
 checksum, and a checkpoint stores the config and the checksums of the data that its parameters were trained with.
-config.json has the version of the package; a directory of one before OLDEST is refused. Options that were added later
-take their defaults.
+config.json has the version of the package; a directory of a version before OLDEST is refused. Options that were added
+later take their defaults.
 """
 
 import json
@@ -32,7 +32,7 @@ from attn_jax.version import VERSION
 KEY = "version"  # of config.json
 OLDEST = (0, 2, 0, 2)  # first version whose runs open: 0.2.0.dev2
 SECTIONS = ("task", "model", "train", "optimizer", "decode", "eval")  # of config.json, in every version
-LENGTHS = ("train.num_steps", "train.num_epochs")  # of the training
+LENGTHS = ("train.num_steps", "train.num_epochs")  # options of the length of training
 
 
 def plain(config: ConfigDict) -> dict:
@@ -91,7 +91,7 @@ def stored_tree(stored: dict[str, Any], where: str = "") -> tuple[ConfigDict, li
 
 
 def opens(version: Any) -> bool:
-    """Tells whether a run of this version can be opened: the parameters of earlier ones have other places."""
+    """Tells whether a run of this version can be opened; earlier versions stored parameters at other paths."""
     found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.dev(\d+))?", version) if isinstance(version, str) else None
     if found is None:
         return False
@@ -100,13 +100,13 @@ def opens(version: Any) -> bool:
 
 
 def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
-    """Returns whether the work directory holds a run of this config.
+    """Tells whether the work directory holds a run of this config.
 
-    A run without a checkpoint does not count, since nothing of it could be lost. Options added since the run began
-    take their defaults; a removed option gives a notice.
+    A run without a checkpoint does not count, since there is nothing to lose. Options added since the run began take
+    their defaults; a removed option gives a notice.
 
     Raises:
-        UserError: it holds a run of another config.
+        UserError: the directory holds a run of another config.
     """
     path = workdir / "config.json"
     if not any(entry.name.isdigit() for entry in (workdir / "checkpoints").glob("*")):
@@ -125,7 +125,7 @@ def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
 
 
 def check_model(workdir: pathlib.Path, config: ConfigDict) -> None:
-    """Checks that the config describes the trained model; parameters can fit another model and mean something else.
+    """Checks that the config describes the trained model; the parameters could fit another model by chance.
 
     Raises:
         UserError: an option of the model or a seed differs.
@@ -136,10 +136,10 @@ def check_model(workdir: pathlib.Path, config: ConfigDict) -> None:
 
 
 def check_result(workdir: pathlib.Path, config: ConfigDict) -> None:
-    """Checks that a finished run is of this config, decoding and metrics included.
+    """Checks that a finished run has this config, decoding and metrics included.
 
     Raises:
-        UserError: an option differs that changes a number of its result.
+        UserError: an option differs that affects the numbers of the result.
     """
     stored, _ = _stored_config(workdir)
     if different := _difference(stored, config, affects=("training", "results")):
@@ -147,21 +147,21 @@ def check_result(workdir: pathlib.Path, config: ConfigDict) -> None:
 
 
 def measured_otherwise(workdir: pathlib.Path, config: ConfigDict) -> tuple[str, Any, Any] | None:
-    """Returns (key, value of the finished run, value now) of a different option of decoding or metrics, else None."""
+    """Returns (key, value of the finished run, value now) of a changed option of decoding or metrics, else None."""
     stored, _ = _stored_config(workdir)
     return _difference(stored, config, ("decode.", "eval.", "task."), ("results",))
 
 
 def check_cut(workdir: pathlib.Path, config: ConfigDict, names: Sequence[str]) -> None:
-    """Checks that a split that is cut off the training data is the one that the training left out.
+    """Checks that a split that is cut off the training data has the examples that training left out.
 
     Args:
-        workdir: of the trained run.
-        config: of the measurement.
-        names: options of the task that decide which examples are held out.
+        workdir: work directory of the trained run.
+        config: config of the measurement.
+        names: options of the task that determine the held-out examples.
 
     Raises:
-        UserError: one of them differs.
+        UserError: one of the options differs.
     """
     stored, _ = _stored_config(workdir)
     keys = tuple(f"task.{name}" for name in names)
@@ -206,9 +206,9 @@ def _difference(
     only: tuple[str, ...] = ("",),
     affects: tuple[str, ...] = ("training",),
 ) -> tuple[str, Any, Any] | None:
-    """Returns (key, value before, value now) of the first different option that affects so much, else None.
+    """Returns (key, value before, value now) of the first changed option whose `affects` is listed, else None.
 
-    Names come first, outermost first, since the other keys follow from them.
+    Names come first, outermost first, since the other keys depend on them.
     """
     options: dict[str, Option] = schema_of(before) | schema_of(now)
     values = flatten(before), flatten(now)
@@ -232,8 +232,8 @@ def _plain(value: Any) -> Any:
 
 
 def other(workdir: pathlib.Path, key: str, before: Any, now: Any) -> UserError:
-    """Returns the error for a work directory of another config."""
-    # More steps are another run, since the schedule of the learning rate ends with the last one.
+    """Returns the error for a work directory that holds another config."""
+    # A longer training is another run, since the learning rate schedule ends at the last step.
     begin = f"--config.train.start=run --config.train.start.workdir={workdir}"
     longer = f" ({begin} begins with its parameters)" if key in LENGTHS else ""
     return UserError(

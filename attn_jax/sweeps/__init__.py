@@ -1,1 +1,1 @@
-"""Sweeps: many runs of one file."""
+"""Sweeps: many runs described by one file."""

@@ -5,7 +5,7 @@
     score=general,seed=0      running   step 600   loss 0.21   valid loss 0.25, exact_match 91
     ... 8 more
 
-All numbers are those that the runs write to metrics.jsonl.
+All numbers come from the metrics.jsonl of the runs.
 """
 
 import json
@@ -22,7 +22,7 @@ from attn_jax.errors import printable
 
 EVERY = 1.0  # seconds between drawings
 TAIL = 1 << 16  # bytes of metrics.jsonl to read
-ORDER = ("running", "failed", "finished", "waiting")  # the last ones are left out first; waiting runs are never shown
+ORDER = ("running", "failed", "finished", "waiting")  # priority in a small window; waiting runs are never shown
 
 
 class State(NamedTuple):
@@ -31,7 +31,7 @@ class State(NamedTuple):
     name: str
     status: str  # one of ORDER
     step: int | None = None
-    loss: float | None = None  # of training, the mean over the seeds
+    loss: float | None = None  # training loss, mean over the seeds
     valid: tuple[tuple[str, float], ...] = ()  # newest metrics of the validation split, means over the seeds
 
 
@@ -45,7 +45,7 @@ def state_of(folder: pathlib.Path, name: str, running: Collection[str], failed: 
 
 
 def newest(path: pathlib.Path) -> tuple[int | None, dict[str, float]]:
-    """Reads the last step and the newest value under each name of a metrics.jsonl, means over seeds; nan for null."""
+    """Reads the last step and the newest value of each metric of a metrics.jsonl, mean over seeds; nan for null."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
@@ -58,7 +58,7 @@ def newest(path: pathlib.Path) -> tuple[int | None, dict[str, float]]:
             record = json.loads(line)
             at = int(record.pop("step"))
             values |= {name: _mean(value) for name, value in record.items()}
-        # The first line may be cut, the last half written, others damaged.
+        # The first line may be cut, the last one half written, others damaged.
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
             continue
         step = at
@@ -82,13 +82,13 @@ def table_lines(states: Sequence[State], width: int = 80, height: int = 24) -> l
 
 
 class Live:
-    """Draws the table of a sweep on a terminal, over the one before.
+    """Draws the table of a sweep on a terminal, over the previous drawing.
 
     Args:
-        folder: of the work directories.
-        names: of all runs, in order.
+        folder: folder of the work directories.
+        names: names of all runs, in order.
         stream: the terminal.
-        clock: seconds.
+        clock: function that returns the time in seconds.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Live:
 
     def _erase(self) -> None:
         if self._drawn:
-            self.stream.write(f"\x1b[{self._drawn}F\x1b[J")  # to the beginning of its first line, and all below
+            self.stream.write(f"\x1b[{self._drawn}F\x1b[J")  # go to the start of its first line, and clear all below
             self.stream.flush()
         self._drawn = 0
 
@@ -140,5 +140,5 @@ def _cells(state: State) -> tuple[str, str, str, str]:
 
 
 def _end(text: str, width: int) -> str:
-    """Returns the end of a text that is too long: names of runs differ there."""
+    """Cuts a text that is too long at its start, since names of runs differ at the end."""
     return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"

@@ -1,4 +1,4 @@
-"""Commands that run beside each other in processes of their own."""
+"""Commands that run in parallel, each in its own process."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ from attn_jax.sweeps import with_parent
 
 ROOT = str(pathlib.Path(__file__).resolve().parents[2])  # folder that the package is imported from
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
-NUM_TRIES = 2  # of a command that a signal has killed, for instance because memory was short
+NUM_TRIES = 2  # of a command that a signal kills, for instance for lack of memory
 LOOK = 0.02  # seconds between looks at the commands
 
 
@@ -29,13 +29,13 @@ class Process(NamedTuple):
 
 
 def start(process: Process) -> subprocess.Popen:
-    """Starts a command that finds this package.
+    """Starts a command that can import this package.
 
-    On Linux it is killed when this process ends, even by SIGKILL: a run that goes on alone would lock its work
-    directory against the run that takes over.
+    On Linux the command is killed when this process ends, even by SIGKILL: a run that went on alone would keep its work
+    directory locked when the sweep is started again.
 
     Raises:
-        UserError: its log cannot be written.
+        UserError: the log cannot be written.
     """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), ROOT)))}
     command = process.command
@@ -59,11 +59,11 @@ def run_all(
 ) -> int:
     """Runs commands, at most `at_once` at the same time, in their order.
 
-    SIGTERM and Ctrl-C, which reach this process or end one of the commands, are passed on to all that are running, so
-    that a training is saved; then no further command begins.
+    A SIGTERM or Ctrl-C that reaches this process or ends a command is passed on to all running commands, so that
+    trainings are saved. No further command begins.
 
     Args:
-        tasks: commands; the next one is asked for when it can begin.
+        tasks: commands; the iterator is advanced when the next command can begin.
         at_once: number of processes.
         ended: called with the exit status of a command.
         again: called with the signal that killed a command, which then begins again.
@@ -96,7 +96,7 @@ def run_all(
                     break
                 tries[task.name] = tries.get(task.name, 0) + 1
                 running[task.name] = task, start(task)
-                if came:  # between the question and the start
+                if came:  # a signal arrived between the check and the start
                     running[task.name][1].terminate()
             for task, process in list(running.values()):
                 code = process.poll()

@@ -43,7 +43,7 @@ PROGRAM = (sys.executable, "-m", "attn_jax.cli")
 class Job(NamedTuple):
     """One run of a sweep."""
 
-    name: str  # of its work directory: the config and the overrides, by the last parts of their keys if these differ
+    name: str  # of the work directory: config and overrides, with the last parts of keys if those are unique
     config: str
     overrides: dict[str, Any]
 
@@ -78,7 +78,7 @@ def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
             raise UserError(f"{path}: sweep() yielded {name} twice")
         if name in seen or len(short) < len(overrides):
             name = _name(config.removesuffix(".py"), overrides)
-        if name in seen:  # values that differ in a character that a name does not have
+        if name in seen:  # two values may differ only in a character that a name cannot have
             name = _shortened(f"{name},{_digest(repr(sorted(overrides.items())))}")
         seen[name] = overrides | {"config": config}
         yield Job(name, config, overrides)
@@ -90,7 +90,7 @@ def _name(config: str, values: dict[str, Any]) -> str:
 
 
 def _shortened(name: str) -> str:
-    """Returns a name that file systems, which allow 255 bytes, take; a long one ends with its digest."""
+    """Shortens a name for file systems, which allow 255 bytes; a shortened name ends with a digest."""
     if len(name.encode()) <= LONGEST_NAME:
         return name
     return f"{name.encode()[: LONGEST_NAME // 2].decode(errors='ignore')},{_digest(name)}"
@@ -101,7 +101,7 @@ def _digest(text: str) -> str:
 
 
 def run_sweep(path: pathlib.Path, workdir: str, common: list[str], at_once: int = 1, commands: bool = False) -> None:
-    """Runs all jobs, then writes their results to results.json of the folder, and prints a table of them.
+    """Runs all jobs, then writes their results to results.json of the folder and prints a table.
 
     Args:
         path: file with the function sweep().
@@ -111,7 +111,7 @@ def run_sweep(path: pathlib.Path, workdir: str, common: list[str], at_once: int 
         commands: print the command of each job without a result, for other machines, and run none.
 
     Raises:
-        UserError: an override of a run is wrong or another sweep is in the folder, and nothing has been run; or runs
+        UserError: an override of a run is wrong, or another sweep is in the folder (before anything is run); or runs
             have failed.
     """
     folder, todo = pathlib.Path(workdir or pathlib.Path("runs") / path.stem), list(jobs(path))
@@ -120,13 +120,13 @@ def run_sweep(path: pathlib.Path, workdir: str, common: list[str], at_once: int 
     if (folder / "config.json").exists():
         raise UserError(f"{folder} is the work directory of a run; expected a folder for the runs of a sweep")
     check_jobs(todo, common)
-    check_begun(todo, folder, common)  # a sweep that is refused leaves the order of the one before
+    check_begun(todo, folder, common)  # before the order is written: a refused sweep must not replace it
     if commands:
         for job in todo:
             if not _done(folder, job):
                 print(shlex.join(command_of(job, folder, common)))
         return
-    with lock(folder):  # another sweep would begin the same runs, fail at those, and overwrite the order
+    with lock(folder):  # a second sweep would fail at the locked runs and overwrite the order
         save_order(folder, [job.name for job in todo])
         failed = run_jobs(todo, folder, common, at_once)
         save_json(folder / RESULTS, joined(folder, todo, common))
@@ -140,7 +140,7 @@ def check_jobs(todo: list[Job], common: list[str]) -> None:
     """Checks the configs and overrides of all jobs.
 
     Raises:
-        UserError: an unknown key, or a value of the wrong type or out of range; with the name of the job.
+        UserError: an unknown key, or a value of the wrong type or out of range; the message names the job.
     """
     for job in todo:
         own = overrides_of(job)
@@ -157,12 +157,12 @@ def check_begun(todo: list[Job], folder: pathlib.Path, common: list[str]) -> Non
     """Checks that each run in a folder has the config of the job with its name.
 
     Raises:
-        UserError: one has another config, or a damaged result.
+        UserError: a run has another config, or a damaged result.
     """
     for job in todo:
         where = folder / job.name
         if _done(folder, job):
-            read_finished(where / "result.json")  # not only when all others have run
+            read_finished(where / "result.json")  # now, rather than after all runs
         if not (where / "config.json").exists():
             continue
         config = override(load_config_file(job.config), [*common, *overrides_of(job)])
@@ -183,13 +183,13 @@ def overrides_of(job: Job) -> list[str]:
 
 
 def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str], at_once: int = 1) -> list[str]:
-    """Runs the jobs without a result, each in folder/name, some at once; returns the names of failed jobs.
+    """Runs the jobs without a result, each in folder/name, `at_once` in parallel; returns the names of failed jobs.
 
-    A job that was killed, for instance because memory was short, is tried once more. On a terminal a table shows how
-    far they are.
+    A job that was killed, for instance for lack of memory, is tried once more. On a terminal a table shows the
+    progress.
 
     Raises:
-        UserError: a run in the folder is of another config, or its result is damaged; nothing has been run.
+        UserError: a run in the folder has another config, or its result is damaged; nothing has been run.
         Interrupted: a signal reached this process or a run; this does not count as a failure.
     """
     check_begun(todo, folder, common)
@@ -240,7 +240,7 @@ def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str], at_once: 
 
 
 def _why(task: Process, code: int) -> str:
-    """Returns the last line that a failed run has written; that of a killed one tells only how far it was."""
+    """Returns the last line of output of a failed run; for a killed run that line only tells its progress."""
     if code < 0:
         return f"killed by signal {-code}"
     lines = _log_of(task).strip().splitlines()
@@ -248,7 +248,7 @@ def _why(task: Process, code: int) -> str:
 
 
 def _changed(where: pathlib.Path, config: ConfigDict) -> str:
-    """Returns how the config of a run that ended differs from the one it was to have: its file was changed since."""
+    """Describes how the config of an ended run differs from the requested one, if its file was edited meanwhile."""
     try:
         if (where / "config.json").exists():
             check_result(where, config)
@@ -258,7 +258,7 @@ def _changed(where: pathlib.Path, config: ConfigDict) -> str:
 
 
 def _log_of(task: Process) -> str:
-    """Returns what a run has written, whatever its bytes; "" if it cannot be read."""
+    """Returns the output of a run, with undecodable bytes replaced; "" if it cannot be read."""
     try:
         return task.log.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -268,7 +268,8 @@ def _log_of(task: Process) -> str:
 def joined(folder: pathlib.Path, todo: list[Job], common: list[str]) -> dict[str, Any]:
     """Returns the results of all runs, each with its config and overrides, and the names of those without a result.
 
-    Commit, versions, machine and date of a run are those of its result.json; the others are of the end of the sweep.
+    Commit, versions, machine and date of each run come from its result.json; those at the top are of the end of the
+    sweep.
     """
     runs = {
         job.name: {
@@ -286,7 +287,7 @@ def joined(folder: pathlib.Path, todo: list[Job], common: list[str]) -> dict[str
 def table(folder: pathlib.Path, todo: list[Job]) -> str:
     """Formats the results in Markdown: a row per run, and its paired differences to the first run; "" without any.
 
-    Lines below the tables name runs whose data was changed under the same name.
+    Lines below the tables name runs whose data differs under the same name.
     """
     done = [job.name for job in todo if _done(folder, job)]
     if not done:

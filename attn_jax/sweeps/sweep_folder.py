@@ -15,12 +15,12 @@ def save_order(folder: pathlib.Path, names: list[str]) -> None:
 
 
 def is_sweep(folder: pathlib.Path) -> bool:
-    """Returns whether a folder is no work directory itself, but holds some."""
+    """Tells whether a folder contains work directories, and is none itself."""
     return folder.is_dir() and not (folder / "config.json").exists() and bool(_workdirs(folder))
 
 
 def runs_of(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the work directories in a folder, in the order of the sweep; others follow by their names.
+    """Returns the work directories in a folder: the runs of the sweep in its order, then others sorted by name.
 
     Raises:
         UserError: the file of the order is damaged.

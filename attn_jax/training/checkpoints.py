@@ -1,10 +1,10 @@
 """Checkpoints: the whole training state, written in the background, checked when read.
 
 `directory`/<step>/ holds `params` and `state` (the rest of the TrainState), both as nested dicts of plain arrays, and
-`meta`: the config, the metrics, the `extra` state of the host, the crc32 of these and of each array, and a sum of each
-divided array, because a flipped bit would not be noticed otherwise. A checkpoint appears as a whole or not at all, so a
-run that is killed still has the one before. Arrays are saved without a device axis and can be put on any number of
-devices; of an array that is divided among devices each process writes and reads its own parts.
+`meta`: the config, the metrics, the `extra` state of the host, and checksums of all of them, to detect flipped bits
+(crc32; a sum for each divided array). A checkpoint appears as a whole or not at all, so a killed run still has the
+previous one. Arrays are saved without a device axis and can be put on any number of devices; each process writes and
+reads its own parts of an array that is divided among devices.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class Damaged(Exception):
 
 
 class Checkpoints:
-    """The checkpoints of a run: the newest ones, the best one and those to average; others are deleted.
+    """The checkpoints of a run. It keeps the newest, the best and those for an average; others are deleted.
 
     With jax.distributed each process makes one and calls its methods in the same order. Use it as a context manager.
 
@@ -59,7 +59,7 @@ class Checkpoints:
         keep: the number of newest checkpoints to keep.
         average: the number of newest checkpoints with metrics to keep. (A checkpoint without metrics is saved when a
             run is interrupted; an average must not depend on interruptions.)
-        best_metric: (name in `metrics`, "min" or "max"). A checkpoint without a finite value of it is never the best.
+        best_metric: (name in `metrics`, "min" or "max"). A checkpoint without a finite value is never the best.
         read_only: for prediction and reports; does not disturb a training in the same directory.
         check: called as (step, config, extra) for each checkpoint before it is used; may raise a UserError.
 
@@ -90,7 +90,7 @@ class Checkpoints:
         with self._disk_errors("open checkpoints"):
             if not read_only:
                 self.directory.mkdir(parents=True, exist_ok=True)
-                if jax.process_index() == 0:  # what a killed run was writing
+                if jax.process_index() == 0:  # remove files that a killed run was writing
                     for unfinished in self.directory.glob("*.orbax-checkpoint-tmp*"):
                         shutil.rmtree(unfinished, ignore_errors=True)
             # Not orbax's max_to_keep with best_fn, which deletes the newest checkpoint when it is not among the best.
@@ -117,22 +117,22 @@ class Checkpoints:
             False if the step is there already, and nothing is saved.
 
         Raises:
-            UserError: there is a later step; or the disk is full, possibly since the save before this one.
+            UserError: a later step exists; or the disk is full, possibly since the previous save.
         """
-        self.wait()  # errors of the save before are raised here
+        self.wait()  # raises errors of the previous save
         latest = self.latest_step()
         if latest == step:
             return False
         if latest is not None and latest > step:
             raise UserError(f"cannot save step {step}: {self.directory} already has step {latest}")
-        # Copies of what is on a device: on a CPU they would be views of memory that the next step is to use.
+        # Copy device arrays: on a CPU they could be views of memory that the next step reuses.
         arrays = {path: x if is_divided(x) else to_numpy(x) for path, x in flatten(state).items()}
         metrics = {name: float(value) for name, value in (metrics or {}).items()}
         in_parts = {path for path, x in arrays.items() if is_divided(x)}
         meta: dict[str, Any] = {"config": config, "extra": extra or {}, "metrics": metrics, "crc32": {}, "sums": {}}
         for path, value in checksums(arrays, in_parts).items():
             meta["sums" if path in in_parts else "crc32"]["/".join(path)] = value
-        meta = json.loads(json.dumps(meta))  # as it will be read: lists for tuples
+        meta = json.loads(json.dumps(meta))  # as it will be read: tuples become lists
         items = {name: ocp.args.StandardSave(tree) for name, tree in items_of(arrays).items()}
         self.measured[step] = metrics
         with self._disk_errors(f"save step {step}"):
@@ -143,13 +143,13 @@ class Checkpoints:
         return True
 
     def restore(self, target: PyTree) -> Checkpoint | None:
-        """Reads the newest good checkpoint; None if there is no checkpoint.
+        """Reads the newest undamaged checkpoint; None if there is no checkpoint.
 
-        Newer ones that are damaged are deleted, with a notice for each.
+        Newer damaged checkpoints are deleted, with a notice for each.
 
         Args:
-            target: a state of the same structure, or its shapes; shapes from Parallel.placed have divided arrays put
-                on their devices, if they were divided when they were saved.
+            target: a state of the same structure, or its shapes; with shapes from Parallel.placed, arrays that were
+                saved in parts are put on their devices.
 
         Raises:
             UserError: the checkpoint does not fit the target, or all checkpoints are damaged; nothing is deleted.
@@ -177,11 +177,11 @@ class Checkpoints:
     def restore_params(self, target: Params, step: int | None = None) -> tuple[Params, tuple[int, ...]]:
         """Reads (the parameters of one checkpoint, its step in a tuple).
 
-        The checkpoint is `step`, or the best one that is not damaged, or the newest one if none has metrics. `target`
+        The checkpoint is `step` if given, else the best undamaged one, or the newest one if none has metrics. `target`
         is as in `restore`.
 
         Raises:
-            UserError: the checkpoints have other metrics than the one that says which is best.
+            UserError: the checkpoints have metrics, but not the one of best_metric.
         """
         if step is None:
             self._report_unmeasured()
@@ -195,7 +195,7 @@ class Checkpoints:
         return fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"], (good.step,)
 
     def average(self, target: Params, count: int) -> tuple[Params, tuple[int, ...]]:
-        """Reads (the mean of the parameters of the `count` newest good checkpoints, their steps, newest first).
+        """Reads (mean of the parameters of the `count` newest undamaged checkpoints, their steps, newest first).
 
         Checkpoints without metrics are left out, unless none has metrics.
         """
@@ -210,7 +210,7 @@ class Checkpoints:
         return jax.tree.map(lambda total, x: (total / len(used)).astype(x.dtype), sums, target), tuple(used)
 
     def newest(self) -> tuple[int, dict] | None:
-        """Reads (the newest step, its `extra`) without any array; None if there is no step, or it is damaged."""
+        """Reads (newest step, its `extra`) without arrays; None if there is no step, or it is damaged."""
         step = self.latest_step()
         try:
             return None if step is None else (step, self._read_checked_meta(step)["extra"])
@@ -250,7 +250,7 @@ class Checkpoints:
         self.close()
 
     def _by_merit(self) -> list[int]:
-        """All steps, best first, of equally good ones the newer first; steps without the metric are last."""
+        """Returns all steps, best first, ties newest first; steps without the metric are last."""
         steps = list(reversed(self.all_steps()))
         values = {step: self.metrics(step).get(self.best_name, math.nan) for step in steps}
         measured = [step for step in steps if math.isfinite(values[step])]
@@ -293,10 +293,10 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _read_errors(self, step: int, items: str):
-        """Turns what orbax raises about the files of some items of a checkpoint into Damaged."""
+        """Turns errors of orbax about the files of a checkpoint into Damaged."""
         try:
             yield
-        except PermissionError as error:  # no fault of the checkpoint, nor is a lack of memory
+        except PermissionError as error:  # like a lack of memory, no damage of the checkpoint
             raise UserError(f"cannot read {self.directory}/{step}: permission denied") from error
         except MemoryError:
             raise
@@ -317,13 +317,13 @@ class Checkpoints:
     def _read(self, step: int, only_params: bool = False, places: dict | None = None) -> Checkpoint:
         """Reads a checkpoint, with its arrays in a nested dict; raises Damaged if a checksum is wrong.
 
-        Arrays that were saved in parts are read in parts where `places` has their shape with a sharding.
+        Arrays that were saved in parts are read in parts if `places` has their shape with a sharding.
         """
         meta = self._read_checked_meta(step)
         names = ("params",) if only_params else ("params", "state")
         in_parts = {tuple(name.split("/")) for name in meta.get("sums", {})}
         targets = dict.fromkeys(names)
-        if in_parts:  # orbax would put them on the devices that they were on
+        if in_parts:  # otherwise orbax would put them on the devices they were saved from
             targets = self._targets(step, names, places or {})
         restores = {name: ocp.args.StandardRestore(target) for name, target in targets.items()}
         try:
@@ -344,7 +344,7 @@ class Checkpoints:
         return Checkpoint(step, tree, meta["config"], meta["extra"], meta["metrics"])
 
     def _targets(self, step: int, names: Iterable[str], places: dict) -> dict[str, PyTree]:
-        """Returns for each item what orbax should make of its arrays: numpy, or arrays on the devices of `places`."""
+        """Returns the restore targets of each item: numpy arrays, or arrays on the devices of `places`."""
         with self._read_errors(step, " and ".join(names)):
             handler = ocp.StandardCheckpointHandler()
             stored = arrays_of({name: handler.metadata(self.directory / str(step) / name).tree for name in names})
@@ -354,7 +354,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _disk_errors(self, what: str):
-        """Turns errors of the disk, also of the background thread, into a UserError."""
+        """Turns disk errors, also those of the background thread, into a UserError."""
         try:
             yield
         except Exception as error:
@@ -365,7 +365,7 @@ class Checkpoints:
 
 
 def items_of(arrays: dict[tuple[str, ...], Any]) -> dict[str, PyTree]:
-    """Returns the two items of a checkpoint as nested dicts: `params`, and `state`, which is all else."""
+    """Returns the two items of a checkpoint as nested dicts: `params`, and `state` with all other arrays."""
     tree = flax.traverse_util.unflatten_dict(arrays)
     params = tree.pop("params")
     return {"params": params, "state": tree} if tree else {"params": params}
@@ -377,12 +377,12 @@ def arrays_of(items: dict[str, PyTree]) -> dict[tuple[str, ...], Any]:
 
 
 def disk_reason(error: BaseException | None) -> str | None:
-    """Returns the reason in words if an error, or its cause, is one of the disk; else None."""
+    """Returns the reason in words if an error, or its cause, is a disk error; else None."""
     while error is not None:
         code = getattr(error, "errno", None)
         if isinstance(error, OSError) and code is not None:
             return NO_SPACE.get(code, os.strerror(code).lower())
-        for code, words in NO_SPACE.items():  # the array library raises other types, with the text
+        for code, words in NO_SPACE.items():  # the array library raises other types, whose text has the reason
             if os.strerror(code).lower() in str(error).lower():
                 return words
         error = error.__cause__ or error.__context__

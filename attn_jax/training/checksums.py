@@ -1,4 +1,4 @@
-"""Checksums of arrays: the crc32 of a whole one; of a divided one a sum, to which each device adds its part."""
+"""Checksums of arrays: the crc32; for an array divided among devices a sum, to which each device adds its part."""
 
 import math
 from collections.abc import Hashable, Set
@@ -9,21 +9,22 @@ import numpy as np
 
 from attn_jax.data.files import checksum, header_checksum
 
-PIECE = 1 << 18  # elements at a time: their places and products stay in the cache
-MULTIPLIERS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)  # odd, without a pattern
+PIECE = 1 << 18  # elements at a time, so that indices and products stay in the cache
+MULTIPLIERS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)  # odd, with irregular bits
 
 
 def is_divided(x: Any) -> bool:
-    """Returns whether x is an array of which no device holds the whole."""
+    """Tells whether x is an array that no device holds as a whole."""
     return isinstance(x, jax.Array) and not x.is_fully_replicated
 
 
 def checksums(arrays: dict[Hashable, Any], in_parts: Set[Hashable]) -> dict[Hashable, int]:
     """Computes a checksum of each array: the crc32, or a sum for the names `in_parts`.
 
-    The sum is the same for every way to divide an array, the undivided one (of numpy) included: sum_i w_i b_i mod 2^64
-    with the bits b_i of element i and odd weights w_i, so that no change of one element leaves it as it was; the crc32
-    of type and shape is added. If an array is divided among processes, all have to call this, and get the same numbers.
+    The sum is independent of how an array is divided, and equal for a numpy array: sum_i w_i b_i mod 2^64 with the bits
+    b_i of element i as an integer and odd weights w_i, so that a change of one element always changes it; the crc32 of
+    dtype and shape is added. If an array is divided among processes, all processes have to call this function, and get
+    the same numbers.
     """
     sums = {name: _sum_here(arrays[name]) for name in sorted(in_parts & arrays.keys())}
     divided = [name for name in sums if is_divided(arrays[name])]
@@ -39,7 +40,7 @@ def checksums(arrays: dict[Hashable, Any], in_parts: Set[Hashable]) -> dict[Hash
 
 
 def _sum_here(x: np.ndarray | jax.Array) -> int:
-    """Computes what this process adds to a sum: of the parts that are on several devices only the first one counts."""
+    """Computes the contribution of this process to a sum; a part that several devices hold counts once."""
     if not is_divided(x):
         x = np.asarray(x)
         return part_sum(x, (slice(None),) * x.ndim, x.shape)
@@ -48,7 +49,7 @@ def _sum_here(x: np.ndarray | jax.Array) -> int:
 
 
 def part_sum(data: np.ndarray, index: tuple[slice, ...], shape: tuple[int, ...]) -> int:
-    """Computes what array[index], which is `data`, adds to the sum of an array of this shape, of at least one axis."""
+    """Computes the contribution of `data` = array[index] to the sum of an array of this shape (at least one axis)."""
     bits = np.ascontiguousarray(data).view(f"u{data.dtype.itemsize}")
     begins = [rows.indices(n)[0] for rows, n in zip(index, shape, strict=True)]
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
@@ -64,7 +65,7 @@ def part_sum(data: np.ndarray, index: tuple[slice, ...], shape: tuple[int, ...])
     for row in range(0, len(bits), step):
         some = bits[row : row + step]
         weights = places(0, row, len(some)).reshape(-1, *[1] * columns.ndim) + columns
-        for multiplier in MULTIPLIERS:  # else a sum of places would be one of weights
+        for multiplier in MULTIPLIERS:  # mixing; without it, weights would be linear in the index
             weights *= multiplier
             weights ^= weights >> np.uint64(29)
         weights |= np.uint64(1)

@@ -2,7 +2,7 @@
 
     rng of a step = fold_in(state.rng, state.step)          batch of a step = f(seed, step)
 
-so a run that is killed and resumed from a checkpoint is bitwise equal to one that never stopped.
+so a run that is killed and resumed from a checkpoint is bitwise equal to an uninterrupted run.
 """
 
 import collections
@@ -28,7 +28,7 @@ from attn_jax.types import Batch, Callable, Metrics, Params, PRNGKeyArray, PyTre
 
 @flax.struct.dataclass
 class TrainState:
-    """The state of a training, exactly as it is saved. Several seeds give each leaf a leading seed axis."""
+    """The training state, as it is saved. With several seeds, each leaf has a leading seed axis."""
 
     step: Any  # int32, the number of updates so far
     params: Any
@@ -62,19 +62,19 @@ def make_train_step(
         gradient = sum of d total / d params  /  sum of metrics["loss"].count
 
     Both sums run over all microbatches and all devices of `axis_name`, so the result does not depend on how the rows
-    are spread. The metrics are those of the loss, summed in the same way, and "grad_norm", the global norm of the
-    gradient before clipping.
+    are distributed. The step returns the metrics of the loss, summed in the same way, and "grad_norm", the global norm
+    of the gradient before clipping.
 
     Args:
         loss_fn: (params, batch, rng, step) -> (total, metrics); total is a sum over the real target tokens of the
-            rows, metrics["loss"].count their number, and step the number of updates so far.
+            rows, metrics["loss"].count is the number of these tokens, and step the number of updates so far.
         tx: the optimizer.
-        axis_name: of the devices under pmap.
+        axis_name: name of the device axis under pmap.
         microbatches: the number of equal parts of the rows, which are computed one after another.
         by_rows: loss_fn is a RowLoss, and the step updates only the rows of tables that it reads; see row_updates.py.
 
     Raises:
-        UserError: microbatches < 1, or, from the step, they do not divide the rows.
+        UserError: microbatches < 1; the step raises it if microbatches does not divide the rows.
     """
     if microbatches < 1:
         raise UserError(f"train.microbatches is {microbatches}; expected at least 1")
@@ -98,7 +98,7 @@ def make_train_step(
 
 
 def _sums(loss_fn: Callable, by_rows: bool, state: TrainState, batch: Batch, rng: PRNGKeyArray):
-    """Returns ((gradients, metrics), lookups in tables); the first are summed up, the second collected."""
+    """Returns ((gradients, metrics), lookups in tables); the caller sums the first and stacks the second."""
     if by_rows:
         grads, metrics, lookups = row_gradients(loss_fn, state.params, batch, rng, state.step)
         return (grads, metrics), lookups
@@ -107,7 +107,7 @@ def _sums(loss_fn: Callable, by_rows: bool, state: TrainState, batch: Batch, rng
 
 
 def _sum_microbatches(sums: Callable, batch: Batch, rng: PRNGKeyArray, microbatches: int):
-    """Sums `sums` over the parts of a batch, one after another; lookups get a first axis of parts."""
+    """Sums the results of `sums` over the parts of a batch, one after another; lookups get a leading axis of parts."""
     if microbatches == 1:
         summed, lookups = sums(batch, jax.random.fold_in(rng, 0))
         return summed, jax.tree.map(lambda x: x[None], lookups)
@@ -124,7 +124,7 @@ def _sum_microbatches(sums: Callable, batch: Batch, rng: PRNGKeyArray, microbatc
 
 
 def _update(tx: optax.GradientTransformation, state: TrainState, grads: PyTree, lookups: dict | None, mean: Callable):
-    """Returns (parameters, optimizer state, norm of the mean gradient); with lookups, updates only the rows read."""
+    """Returns (parameters, optimizer state, norm of the mean gradient); with lookups, updates only those rows."""
     if lookups is None:
         grads, of_rows = mean(grads), []
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
@@ -145,7 +145,7 @@ def split_rows(x, parts: int):
 
 
 def check_rows(rows: int, parts: int) -> None:
-    """Raises a UserError if `parts` microbatches of equal size cannot have the rows of a batch on a device."""
+    """Raises a UserError if `parts` does not divide the rows of a batch on a device."""
     if rows % parts:
         below, above = rows - rows % parts, rows + parts - rows % parts
         raise UserError(
@@ -157,7 +157,7 @@ def check_rows(rows: int, parts: int) -> None:
 class Meter:
     """Metrics merged over steps.
 
-    `state` is the same as JSON, so that a resumed run logs the same as one that never stopped.
+    `state` is its content as JSON, so that a resumed run logs the same as an uninterrupted run.
     """
 
     def __init__(self):
@@ -168,7 +168,7 @@ class Meter:
         self.metrics = {k: self.metrics[k].merge(m) if k in self.metrics else m for k, m in metrics.items()}
 
     def take(self) -> Metrics:
-        """Returns the metrics merged so far, and starts again with none."""
+        """Returns the metrics merged so far, and resets the meter."""
         taken, self.metrics = self.metrics, {}
         return taken
 
@@ -182,19 +182,19 @@ class Meter:
 
 
 class CallbackResult(NamedTuple):
-    """Request of a callback of `fit`; a callback that asks for nothing returns None."""
+    """Request of a callback of `fit`; a callback without a request returns None."""
 
-    state: Any = None  # to continue with, on the device; None: the same as before
+    state: Any = None  # state to continue with, on the device; None: unchanged
     stop: bool = False
 
 
 class Reason(enum.StrEnum):
     """Why a training ended."""
 
-    DONE = "done"  # all of num_steps are done
+    DONE = "done"  # all num_steps are done
     STOPPED = "stopped"  # by a callback
     INTERRUPTED = "interrupted"  # by should_stop
-    FINISHED_BEFORE = "finished before"  # nothing was left to do
+    FINISHED_BEFORE = "finished before"  # no step was left to do
 
 
 class FitResult(NamedTuple):
@@ -229,20 +229,20 @@ def fit(
         num_steps: the number of steps done at the end.
         every: pairs (n, callback). callback(step, state) is called after each n-th step and after step `num_steps`,
             with the number of steps done and the state after them; n = 0: only after step `num_steps`. It returns None
-            or a CallbackResult. Callbacks of the same step all run, in the order of `every`; each gets the state that
-            the one before it asked for.
+            or a CallbackResult. Callbacks of the same step all run, in the order of `every`; each gets the state
+            requested by the previous one.
         on_step: called as (step, metrics) for each step, in order, as soon as its metrics are on the host: a little
             after the step, but before any callback of the same or a later step.
         should_stop: step -> the number of a signal, or 0; called after each step but the last, after its callbacks. A
-            signal ends the training without further callbacks, so that they count the same as in a run that was never
-            interrupted; the caller saves the state. Where a callback stops at the same step, the result tells of the
-            stop and not of the signal.
-        skip: steps whose batches are left out: they count, have no metrics, and update nothing.
+            signal ends the training without further callbacks, so that callbacks run at the same steps as in an
+            uninterrupted run; the caller saves the state. If a callback stops at the same step, the result reports the
+            stop, not the signal.
+        skip: steps whose batches are left out: they count as steps, have no metrics, and update nothing.
         max_in_flight: the largest number of steps that are dispatched and not finished. (Without a limit, a program on
             several CPU devices deadlocks.)
 
     Raises:
-        Diverged: a loss or gradient is not finite; at most `max_in_flight` - 1 steps later, and always before a
+        Diverged: a loss or gradient is not finite; raised at most `max_in_flight` - 1 steps later, and always before a
             callback can save the state after it.
     """
     in_flight = InFlight(parallel, on_step, max(max_in_flight, 1))
@@ -276,12 +276,12 @@ class InFlight:
         self.steps: collections.deque = collections.deque()
 
     def add(self, step: int, metrics: Metrics) -> None:
-        """Adds a step, then waits until there are fewer than `at_most`, so that the next one can be dispatched."""
+        """Adds a step, then waits until fewer than `at_most` are in flight, so that the next can be dispatched."""
         self.steps.append((step, metrics))
         self.drain(self.at_most - 1)
 
     def drain(self, left: int = 0) -> None:
-        """Waits for the oldest steps until `left` are left; raises Diverged if one is not finite."""
+        """Waits for the oldest steps until `left` remain; raises Diverged if a step is not finite."""
         while len(self.steps) > left:
             step, metrics = self.steps.popleft()
             if metrics:
@@ -292,7 +292,7 @@ class InFlight:
 
 
 def _run_callbacks(callbacks: list[Callable], step: int, state: PyTree) -> tuple[PyTree, bool]:
-    """Calls all of them; returns the state that they ask for, and whether one asks to stop."""
+    """Calls all callbacks; returns the state that they request, and whether one requests a stop."""
     stopped = False
     for callback in callbacks:
         result = callback(step, state) or CallbackResult()
@@ -317,11 +317,11 @@ def check_finite(step: int, metrics: Metrics) -> None:
 
 @contextlib.contextmanager
 def stop_on_signals():
-    """A context in which SIGTERM and Ctrl-C do not kill; yields should_stop(step) -> signal for `fit`.
+    """Context manager in which SIGTERM and Ctrl-C do not kill; yields should_stop(step) -> signal for `fit`.
 
-    A second Ctrl-C raises KeyboardInterrupt. Several processes (jax.distributed) agree on the step to stop at: there
-    the signal belongs to jax's preemption notice, so every process must call should_stop after every step. In a thread
-    that is not the main one, Python has no handlers of signals, and the context does nothing.
+    A second Ctrl-C raises KeyboardInterrupt. Several processes (jax.distributed) agree on the step to stop at through
+    jax's preemption notice, so every process must call should_stop after every step. Outside the main thread Python
+    cannot handle signals, and the context does nothing.
     """
     if jax.distributed.is_initialized():
         from jax.experimental import multihost_utils

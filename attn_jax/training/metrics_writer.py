@@ -23,7 +23,7 @@ class _Board:
     """
 
     def __init__(self, directory: pathlib.Path, step: int):
-        with _hidden("torch"):  # tensorboardX imports it where it is installed, two seconds, and needs none of it here
+        with _hidden("torch"):  # tensorboardX imports torch if installed, which takes 2 s and is not needed
             import tensorboardX  # noqa: F401
             from tensorboardX.event_file_writer import EventsWriter
             from tensorboardX.proto.event_pb2 import Event, SessionLog
@@ -41,7 +41,7 @@ class _Board:
         for name, value in points.items():
             summary = self._scalar(name, value)
             self._writer.write_event(self._event(wall_time=time.time(), step=step, summary=summary))
-        if time.monotonic() - self._flushed > 20:  # seconds; it waits for the disk
+        if time.monotonic() - self._flushed > 20:  # every 20 seconds, since flush waits for the disk
             self._flushed = time.monotonic()
             self._writer.flush()
 
@@ -55,9 +55,9 @@ class MetricsWriter:
     A line is {"step": 100, "loss": 1.25, ...}; it is in the file when `write` returns. nan and infinities become null
     (no point in TensorBoard); an array with an axis of seeds becomes a list (a curve for each seed).
 
-    A run that goes on at `step` first drops the lines of later steps, which it will write again, and a half-written
-    last line. If each checkpoint is saved after the lines of its step, the file is the same, apart from times, as that
-    of a run that never stopped. At step 0, a new run, all lines are dropped. Only the first of several hosts may write.
+    A run that resumes at `step` first drops the lines of later steps, which it will write again, and a half-written
+    last line. If each checkpoint is saved after the lines of its step, the file equals, apart from times, the file of
+    an uninterrupted run. At step 0, a new run, all lines are dropped. Only the first of several hosts may write.
     """
 
     def __init__(self, workdir: str | os.PathLike, step: int = 0):
@@ -67,7 +67,7 @@ class MetricsWriter:
         with self._disk_errors():
             self._directory.mkdir(parents=True, exist_ok=True)
             kept = _until(path.read_bytes(), step) if step > 0 and path.exists() else b""
-            write(path, kept)  # at once: killed here, a run loses nothing
+            write(path, kept)  # atomic: a run that is killed here loses nothing
             self._file = append(path)
             try:
                 self._board = _Board(self._directory / "tensorboard", step)
@@ -75,7 +75,7 @@ class MetricsWriter:
                 print("tensorboardX is not installed: metrics go to metrics.jsonl only", file=sys.stderr)
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Writes one line, with a number, or one for each seed, under each name; a UserError if the disk is full."""
+        """Writes one line, with a number or one number per seed under each name; a UserError if the disk is full."""
         values = {name: np.asarray(value, np.float64) for name, value in metrics.items()}
 
         def plain(array):
@@ -113,7 +113,7 @@ class MetricsWriter:
 
 @contextlib.contextmanager
 def _hidden(name: str):
-    """A context in which `import name` fails, unless it was imported before."""
+    """Context manager in which `import name` fails, unless the module was imported before."""
     new = name not in sys.modules
     if new:
         sys.modules[name] = None

@@ -1,4 +1,4 @@
-"""The number of parameters and a lower bound of the memory of a training, computed from shapes alone."""
+"""The number of parameters and a lower bound of the memory of training, computed from shapes."""
 
 import math
 import os
@@ -41,7 +41,7 @@ def measure(
         params, opt_state: pytrees of arrays or shapes, with a seed axis for several seeds.
         num_seeds: the number of seeds.
         logits: the bytes of the logits of a batch. Other activations are not counted.
-        by_rows: paths of tables of which a step computes the gradient of some rows alone; these are not counted.
+        by_rows: paths of tables for which a step computes the gradient of some rows only; it is not counted.
         held: array or shape -> the number of its elements on one device; by default all.
     """
     whole = [x for path, x in flax.traverse_util.flatten_dict(params).items() if path not in by_rows]  # gradients
@@ -55,12 +55,12 @@ def num_parameters(params: PyTree) -> int:
 
 
 def num_bytes(tree: PyTree, held: Callable = lambda x: math.prod(x.shape)) -> int:
-    """Returns the bytes of all arrays, or of the elements that a device holds of each."""
+    """Returns the bytes of all arrays; with `held`, of the elements that one device holds."""
     return sum(held(x) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def memory_of(device: Any) -> int | None:
-    """Returns the bytes of memory of a device (for a CPU: of the machine); None if unknown."""
+    """Returns the memory of a device in bytes (for a CPU: of the machine); None if unknown."""
     limit = (device.memory_stats() or {}).get("bytes_limit")
     if limit is None and device.platform == "cpu":
         try:
@@ -71,7 +71,7 @@ def memory_of(device: Any) -> int | None:
 
 
 def check_memory(size: ModelSize, memory: int | None, copies: int = 1) -> None:
-    """Raises a UserError if `copies` of a training of this size cannot fit into the `memory` that they share."""
+    """Raises a UserError if `copies` of a training of this size cannot fit into `memory`, which they share."""
     if memory is not None and size.bytes * copies > memory:
         times = f", on each of {copies} devices" if copies > 1 else ""
         raise UserError(

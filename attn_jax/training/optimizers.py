@@ -1,4 +1,4 @@
-"""Optimizers: clip the gradient, precondition it, multiply it with a scheduled learning rate.
+"""Optimizers: clip the gradient, precondition it, multiply it by a scheduled learning rate.
 
     update = -rate(count) * scale * precondition(clip(gradient))
 
@@ -22,8 +22,8 @@ from attn_jax.errors import UserError, check_known
 from attn_jax.types import Callable, PyTree
 
 RUNNING_RATE = 0.05
-LEAST_EPS = 1e-16  # of adam: up to about this size a gradient may leave v at 0 in float32, with the largest b2
-TINY = 1e-30  # added to a norm, which may be 0
+LEAST_EPS = 1e-16  # of adam: with the largest b2, smaller gradients may leave v at 0 in float32
+TINY = 1e-30  # added to a norm, to avoid division by 0
 Schedule = Callable[[Any], Any]  # number of updates so far -> learning rate
 
 
@@ -45,10 +45,10 @@ def make_optimizer(
     """Makes one gradient transformation.
 
     Args:
-        precondition: of the clipped gradient, such as `adam`.
+        precondition: transformation of the clipped gradient, such as `adam`.
         rate: schedule of the learning rate.
-        clip_norm: scale the gradient down to at most this global norm (Pascanu et al. 2013, section 3.2), that of a
-            learned baseline of hard attention by itself; 0: never.
+        clip_norm: scale the gradient down to at most this global norm (Pascanu et al. 2013, section 3.2); the gradient
+            of a learned baseline of hard attention is clipped separately; 0: never.
         clip_each: clip the gradient of each parameter array by its own norm.
         on_plateau: whether the host may halve the rate, see `halve`.
         groups: (pattern of paths, factor of the learning rate), see `of_groups`.
@@ -69,7 +69,7 @@ def check_group(group: Any) -> None:
     """Checks a group of parameters.
 
     Raises:
-        UserError: it is no pair of a regular expression and a factor of at least 0.
+        UserError: the group is no pair of a regular expression and a factor of at least 0.
     """
     good = isinstance(group, tuple) and len(group) == 2 and isinstance(group[0], str)
     good = good and isinstance(group[1], Real) and not isinstance(group[1], bool) and 0 <= group[1] < math.inf
@@ -88,7 +88,7 @@ def check_groups(groups: Sequence[tuple[str, Real]], params: PyTree) -> None:
     """Checks that each pattern matches the path of a parameter.
 
     Raises:
-        UserError: one does not; the message names a few paths.
+        UserError: a pattern matches no path; the message names a few paths.
     """
     paths = [path_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
     for pattern, _ in groups:
@@ -104,12 +104,12 @@ def path_of(path: Sequence[Any]) -> str:
 
 
 def factor_of(groups: Sequence[tuple[str, Real]], path: Sequence[Any]) -> Real:
-    """Returns the factor of the first group whose pattern matches the whole path; 1 where none does."""
+    """Returns the factor of the first group whose pattern matches the whole path; 1 if none does."""
     return next((factor for pattern, factor in groups if re.fullmatch(pattern, path_of(path))), 1)
 
 
 def of_groups(groups: Sequence[tuple[str, Real]]) -> optax.GradientTransformation:
-    """Multiplies each update with the factor of its group."""
+    """Multiplies each update by the factor of its group."""
 
     def update(updates, state, params=None):
         return jax.tree.map_with_path(lambda path, u: u * factor_of(groups, path), updates), state
@@ -118,7 +118,7 @@ def of_groups(groups: Sequence[tuple[str, Real]]) -> optax.GradientTransformatio
 
 
 def frozen(groups: Sequence[tuple[str, Real]]) -> optax.GradientTransformation:
-    """Sets the gradients of groups with the factor 0 to 0, so that they do not count in a norm."""
+    """Sets the gradients of groups with factor 0 to 0, so that they do not contribute to norms."""
 
     def update(updates, state, params=None):
         return (
@@ -130,14 +130,14 @@ def frozen(groups: Sequence[tuple[str, Real]]) -> optax.GradientTransformation:
 
 
 def clip(norm: Real, each: bool) -> optax.GradientTransformation:
-    """Scales the gradient down to at most this norm, all of it together or `each` array by itself."""
+    """Scales the gradient down to at most this norm: the global norm or, with `each`, the norm of each array."""
     if not each:
         return optax.clip_by_global_norm(norm)
     return optax.stateless_with_tree_map(lambda grad, _: grad * jnp.minimum(1.0, norm / (optax.tree.norm(grad) + TINY)))
 
 
 def clip_apart(tx: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Applies `tx`, which has no state, to the parameters of a baseline (under "baseline") and to all others by itself.
+    """Applies `tx`, which has no state, separately to parameters of a baseline (under "baseline") and to all others.
 
     The squared error of a learned baseline is no part of the model's loss, so it must not shrink the model's gradient.
     """
@@ -215,7 +215,7 @@ def halving(schedule: Schedule, after: int, every: int) -> Schedule:
 
 
 def scale_by_plateau() -> optax.GradientTransformation:
-    """Multiplies the updates with the `scale` in the state, which is 1 at first and changed only by `halve`."""
+    """Multiplies the updates by the `scale` in the state, which is initially 1 and changed only by `halve`."""
 
     def init(params):
         return PlateauState(scale=jnp.ones((), jnp.float32))
@@ -227,10 +227,10 @@ def scale_by_plateau() -> optax.GradientTransformation:
 
 
 def keep_running(tx: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Applies `tx` to all parameters but those with a name in RUNNING, the running means of a baseline.
+    """Applies `tx` to all parameters except names in RUNNING, the running means of a baseline.
 
     A running mean moves by -RUNNING_RATE times its gradient, which is the running mean minus the mean of the batch.
-    `tx` does not see the gradients of running means, so they do not count when it clips.
+    `tx` does not see the gradients of running means, so they do not affect clipping.
     """
 
     def is_running(path) -> bool:
@@ -248,7 +248,7 @@ def keep_running(tx: optax.GradientTransformation) -> optax.GradientTransformati
 
 
 def halve(opt_state: PyTree, where: bool | np.ndarray = True) -> PyTree:
-    """Halves the `scale` in an opt_state on the host (Parallel.get_state), of several seeds only `where` it is True.
+    """Halves the `scale` in an opt_state on the host (Parallel.get_state); for several seeds only `where` True.
 
     An opt_state without a plateau is returned unchanged.
     """
@@ -271,7 +271,7 @@ def plateau_scale(opt_state: PyTree) -> np.ndarray:
 class SinceBest:
     """Counts the evaluations since the best one, per seed: for the plateau schedule and for early stopping.
 
-    Under mode "min" smaller is better, under "max" larger; NaN is never better. `state` is the same as JSON.
+    In mode "min" smaller is better, in "max" larger; NaN is never better. `state` is its content as JSON.
     """
 
     def __init__(self, mode: str = "min"):

@@ -11,13 +11,13 @@ from attn_jax.training import optimizers
 from attn_jax.training.optimizers import LEAST_EPS, Schedule, make_optimizer
 
 SEED_CHOICES = ("", "train", "valid")
-ON_NAN = {"stop": 0, "rewind": 10}  # how often a run may go back
+ON_NAN = {"stop": 0, "rewind": 10}  # how often a run may rewind
 TEXTS = Where(lambda chosen: chosen["task"].of_pairs, "a task.name of texts or images, not of points")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StartOptions(Options):
-    """Options of parameters that are random at first."""
+    """Options of random initial parameters."""
 
     workdir: ClassVar[str] = ""
     vectors: ClassVar[dict[str, str]] = {}  # side -> file
@@ -25,7 +25,7 @@ class StartOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunStart(StartOptions):
-    """Options of parameters that are those of a trained run at first, as far as it has them."""
+    """Options of initial parameters copied from a trained run, for each array that both have."""
 
     workdir: str = option("", "work directory of a trained run with equal vocabularies", path=True)
 
@@ -36,7 +36,7 @@ class RunStart(StartOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VectorStart(StartOptions):
-    """Options of embeddings that are word vectors at first."""
+    """Options of embeddings initialized with word vectors."""
 
     source: str = option(
         "", "file in data_dir of word vectors (text of GloVe or word2vec) of the source; empty: random", path=True
@@ -49,7 +49,7 @@ class VectorStart(StartOptions):
 
     @property
     def vectors(self) -> dict[str, str]:
-        """File of each side that has one."""
+        """{side: file of word vectors}, for sides with a file."""
         return {side: name for side, name in (("source", self.source), ("target", self.target)) if name}
 
 
@@ -102,7 +102,7 @@ class TrainOptions(Options):
             raise UserError("train.num_steps and train.num_epochs are both 0; expected one of them to be more")
 
     def steps(self, steps_per_epoch: int) -> int:
-        """Returns the number of steps of a training: that of num_steps or of num_epochs, whichever is less."""
+        """Returns the number of training steps: num_steps or the steps of num_epochs, whichever is less."""
         of_epochs = max(1, round(self.num_epochs * steps_per_epoch)) if self.num_epochs else self.num_steps
         return min(self.num_steps or of_epochs, of_epochs)
 
@@ -120,7 +120,7 @@ class ScheduleOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConstantOptions(ScheduleOptions):
-    """Options of a learning rate that stays."""
+    """Options of a constant learning rate."""
 
     def build(self, learning_rate, warmup_steps, num_steps):
         return optimizers.constant(learning_rate, warmup_steps, num_steps)
@@ -135,7 +135,7 @@ class PlateauOptions(ConstantOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InverseSqrtOptions(ScheduleOptions):
-    """Options of a learning rate that falls with the root of the step."""
+    """Options of a learning rate that decays with the inverse square root of the step."""
 
     def build(self, learning_rate, warmup_steps, num_steps):
         return optimizers.inverse_sqrt(learning_rate, warmup_steps, num_steps)
@@ -143,7 +143,7 @@ class InverseSqrtOptions(ScheduleOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CosineOptions(ScheduleOptions):
-    """Options of a learning rate that falls as a half wave."""
+    """Options of a learning rate with cosine decay."""
 
     def build(self, learning_rate, warmup_steps, num_steps):
         return optimizers.cosine(learning_rate, warmup_steps, num_steps)
@@ -218,7 +218,7 @@ class OptimizerOptions(Options):
             optimizers.check_group(group)
 
     def precondition(self) -> optax.GradientTransformation:
-        """Returns what the clipped gradient is turned into."""
+        """Returns the transformation of the clipped gradient."""
         raise NotImplementedError
 
     def build(self, num_steps: int) -> optax.GradientTransformation:

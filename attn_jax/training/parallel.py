@@ -1,4 +1,4 @@
-"""The same pure step on one device, on several (pmap), or on a mesh across hosts, with the state whole or divided.
+"""The same pure step on one device, on several (pmap), or on a mesh across hosts, with replicated or divided state.
 
     parallel = choose("auto", devices).make(step_factory, devices, seeds=False)
     state = parallel.put_state(state)
@@ -27,7 +27,7 @@ from attn_jax.training.checksums import is_divided
 from attn_jax.types import Callable, PyTree
 
 AXIS, SHARDS = "data", "shards"
-AUTO = "auto"  # in place of a name in PARALLEL
+AUTO = "auto"  # instead of a name in PARALLEL
 
 
 class Parallel(NamedTuple):
@@ -42,15 +42,15 @@ class Parallel(NamedTuple):
 
 
 class Strategy(NamedTuple):
-    """A way to use devices, and how far it reaches."""
+    """A parallel strategy, and the devices that it can use."""
 
     make: Callable  # (step_factory, devices, *, seeds) -> Parallel
-    across_devices: bool = False  # whether it uses all devices, or the first one alone
-    across_processes: bool = False  # whether it uses those of other processes as well
-    divides_state: bool = False  # whether a device holds a part of the state; then `make` takes `replicas`, see `fsdp`
+    across_devices: bool = False  # whether it uses all devices, not only the first
+    across_processes: bool = False  # whether it uses devices of other processes
+    divides_state: bool = False  # whether a device holds only a part of the state; `make` takes `replicas`, see `fsdp`
 
     def reaches(self, num_devices: int, process_count: int) -> bool:
-        """Returns whether it works with these numbers of devices and processes."""
+        """Tells whether the strategy can use these numbers of devices and processes."""
         return (self.across_devices or num_devices == 1) and (self.across_processes or process_count == 1)
 
 
@@ -58,7 +58,7 @@ def choose(name: str, devices: Sequence | None = None, process_count: int | None
     """Returns PARALLEL[name]; "auto" is single for one device, pmap for several, mesh across processes.
 
     Raises:
-        UserError: the name is unknown, or its strategy does not reach the other processes.
+        UserError: the name is unknown, or its strategy cannot use the other processes.
     """
     devices = jax.devices() if devices is None else devices
     process_count = jax.process_count() if process_count is None else process_count
@@ -79,7 +79,7 @@ def single(step_factory: Callable, devices: Sequence | None = None, *, seeds: bo
     step = jax.vmap(step_factory(None)) if seeds else step_factory(None)
 
     def put(tree: PyTree) -> PyTree:
-        # A copy, since the step writes over the state it is given.
+        # A copy, since the step overwrites (donates) its state.
         return jax.tree.map(lambda x: on_keys(lambda data: jax.device_put(np.array(data), device), x), tree)
 
     copy = partial(to_host, has_device_axis=False)
@@ -121,7 +121,7 @@ def pmap(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
 
 
 def mesh(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
-    """The step under jit over a one-dimensional mesh of all devices, also of other processes (jax.distributed)."""
+    """The step under jit over a one-dimensional mesh of all devices, including other processes (jax.distributed)."""
     devices = jax.devices() if devices is None else devices
     batch_axis = int(seeds)
     # Mesh(...), unlike jax.make_mesh, leaves the sharding within the step to the compiler.
@@ -154,17 +154,17 @@ def fsdp(
     step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False, replicas: int = 1
 ) -> Parallel:
     """`mesh` with parameters and optimizer state divided among the devices (Rajbhandari et al. 2020, section 5; Zhao et
-    al. 2023): each array along its longest axis that they can share equally; arrays without one are whole everywhere.
+    al. 2023): each array along its longest axis that they can share equally; arrays without one are replicated.
 
-    A device computes its rows as in `mesh`. The compiler collects a parameter where it is used and leaves each device
-    the part of the gradient that it updates.
+    A device computes its rows as in `mesh`. The compiler gathers each parameter where it is used, and scatters the
+    gradient, so that each device has the part that it updates.
 
     Args:
         step_factory, devices, seeds: see the top of this file.
         replicas: the number of groups of devices; the devices of a group share one state, and each group has one.
 
     Raises:
-        UserError: the groups would not be equal.
+        UserError: `replicas` does not divide the number of devices.
     """
     devices = jax.devices() if devices is None else devices
     parts = group_size(len(devices), replicas)
@@ -183,7 +183,7 @@ def fsdp(
 
         def put_data(data):
             if isinstance(data, jax.Array) and data.sharding == sharding:
-                return jnp.copy(data)  # since the step writes over the state it is given
+                return jnp.copy(data)  # since the step overwrites (donates) its state
             data = np.array(data)
             return jax.make_array_from_callback(data.shape, sharding, lambda index: data[index])
 
@@ -218,7 +218,7 @@ def fsdp(
 
 
 class JitOfState:
-    """A jitted function that is made when its first argument is known; all calls have the same structure."""
+    """A function that is jitted at its first call, when the state is known; all calls have the same structure."""
 
     def __init__(self, jit: Callable):
         self._jit, self._made = jit, None
@@ -227,7 +227,7 @@ class JitOfState:
         return self.of(state)(state, *args)
 
     def lower(self, state: PyTree, *args):
-        """Lowers the function as jax.jit does; the arguments may be shapes."""
+        """Lowers the function like jax.jit; the arguments may be shapes."""
         return self.of(state).lower(state, *args)
 
     def of(self, state: PyTree) -> Callable:
@@ -238,7 +238,7 @@ class JitOfState:
 
 
 def group_size(devices: int, replicas: int) -> int:
-    """Returns the number of devices that share a state; a UserError if there are not as many in each group."""
+    """Returns the number of devices that share a state; raises a UserError if groups cannot have equal size."""
     if replicas < 1 or devices % replicas:
         fitting = ", ".join(str(n) for n in range(1, devices + 1) if devices % n == 0)
         raise UserError(f"replicas={replicas} does not divide the {devices} devices; expected one of {fitting}")
@@ -246,7 +246,7 @@ def group_size(devices: int, replicas: int) -> int:
 
 
 def divided_axis(shape: tuple[int, ...], parts: int, first: int = 0) -> int | None:
-    """Returns the longest axis from `first` on, of equals the last, that `parts` devices can share equally.
+    """Returns the longest axis from `first` on that `parts` devices can share equally; the last one in a tie.
 
     None if there is no such axis, or only one device.
     """
@@ -270,12 +270,12 @@ def check_divides(rows: int, devices: int) -> None:
 
 
 def is_key(x: Any) -> bool:
-    """Returns whether x is an array of typed PRNG keys, or the shape of one."""
+    """Tells whether x is an array of typed PRNG keys, or its shape."""
     return isinstance(x, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def on_keys(function: Callable, x: Any):
-    """Computes function(x); for typed keys, it is applied to their bits."""
+    """Computes function(x); for typed keys, applies it to their bits."""
     if not is_key(x):
         return function(x)
     return jax.random.wrap_key_data(function(jax.random.key_data(x)), impl=jax.random.key_impl(x))
@@ -284,8 +284,8 @@ def on_keys(function: Callable, x: Any):
 def to_host(tree: PyTree, has_device_axis: bool) -> PyTree:
     """Copies arrays to numpy (no views: the next step reuses the memory).
 
-    Of those that are on every device, the copy of the first device of this process; of divided ones, all parts. Where
-    other processes hold some of them, all processes have to call this.
+    A replicated array is copied from the first device of this process; a divided array from all its parts. If other
+    processes hold some parts, all processes have to call this function.
     """
 
     def first(x):
@@ -308,7 +308,7 @@ def to_host(tree: PyTree, has_device_axis: bool) -> PyTree:
     return jax.tree.map(copy, tree, jax.device_get(local))
 
 
-# From the one that reaches least to the one that reaches furthest.
+# In order of the devices they can use, fewest first.
 PARALLEL = {
     "single": Strategy(single),
     "pmap": Strategy(pmap, across_devices=True),

@@ -18,7 +18,7 @@ def flatten(tree: PyTree) -> dict[tuple[str, ...], Any]:
 
 
 def to_numpy(x: Any) -> np.ndarray:
-    """Returns a numpy array: of a device array a copy, of typed keys their bits."""
+    """Returns a numpy array: a copy of a device array, the bits of typed keys."""
     x = jax.random.key_data(x) if is_key(x) else x
     return np.array(x) if isinstance(x, jax.Array) else np.asarray(x)
 

@@ -1,12 +1,12 @@
-"""Training steps that update only the rows of a table which the step reads.
+"""Training steps that update only the rows of a table that the step reads.
 
-A step that reads n rows of a table of v rows (an embedding, a sampled output layer) leaves the gradient of the other
-rows zero. Here the gradient, the moments of the optimizer and the update have n rows as well, so that the cost of a
-step does not depend on v.
+If a step reads n rows of a table of v rows (an embedding, a sampled output layer), the gradient of the other rows is
+zero. Here the gradient, the moments of the optimizer and the update have only n rows, so that the cost of a step does
+not depend on v.
 
-With sgd without momentum the parameters are those of the usual update. With momentum, adam and adamw, a row that is not
-read keeps its moments and does not move, while the usual update decays its moments and moves it on ("lazy" Adam); the
-bias correction counts all steps. Clipping uses the norm of the whole gradient, which is the same.
+For sgd without momentum the result equals the usual update. With momentum, adam and adamw, a row that is not read keeps
+its moments and does not change, while the usual update decays its moments and keeps changing it ("lazy" Adam); the bias
+correction counts all steps. Clipping uses the norm of the whole gradient, which is the same.
 """
 
 from typing import NamedTuple
@@ -58,9 +58,9 @@ def row_gradients(
 
 
 class Touched(NamedTuple):
-    """The rows of a table that a step reads, each once, and their gradient.
+    """The distinct rows of a table that a step reads, and their gradient.
 
-    Entries that are left over have the id v, a row that does not exist, and the gradient zero.
+    Unused entries have the id v, a row that does not exist, and gradient zero.
     """
 
     ids: Int[Array, "n"]
@@ -106,8 +106,8 @@ def update_rows(
 ) -> tuple[Params, PyTree]:
     """Applies an optimizer to the parameters `grads` and to the `touched` rows of tables; returns the new state.
 
-    `tx` sees a tree of parameters in which each table has only its touched rows, so it must treat all entries of an
-    array alike, but for norms; all optimizers of optimizers.py do.
+    `tx` sees a tree of parameters in which each table has only its touched rows, so it must be elementwise within an
+    array, except for norms; all optimizers of optimizers.py are.
     """
     flat = flax.traverse_util.flatten_dict(params)
     rows_of = {path: _Rows(touched[path].ids if path in touched else None) for path in flat}
@@ -127,7 +127,7 @@ def update_rows(
 
 
 class _Rows:
-    """Rows of an array, or all of it where ids is None; a leaf of a pytree."""
+    """Some rows of an array, or all of it if ids is None; a leaf of a pytree."""
 
     def __init__(self, ids: Int[Array, "n"] | None):
         self.ids = ids

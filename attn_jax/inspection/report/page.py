@@ -1,8 +1,8 @@
-"""One HTML file of data: template, style and scripts inlined, no network, no server.
+"""A page as one HTML file: data, template, style and scripts are inlined; it needs no network and no server.
 
-The data travel as JSON in a <script type="application/json"> in which every "<" is escaped, and the scripts put text
-into the page with textContent alone, so no text of the data is ever read as HTML. A Content-Security-Policy with the
-hashes of the style and of the script allows nothing else to run or to load.
+The data are JSON in a <script type="application/json"> in which every "<" is escaped, and the scripts insert text only
+by textContent, so no text of the data is ever read as HTML. A Content-Security-Policy with the hashes of the style and
+of the script forbids everything else to run or to load.
 """
 
 import base64
@@ -26,16 +26,16 @@ def render(data: Mapping[str, Any]) -> str:
     policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'"
     parts = {"{{policy}}": policy, "{{style}}": style, "{{data}}": to_json(data), "{{script}}": script}
     html = (FOLDER / "template.html").read_text(encoding="utf-8")
-    # Each part is put in once: a part that holds the name of another is left as it is.
+    # Each part is inserted once: names of other parts inside an inserted part are not replaced.
     before, *others = _split(html, list(parts))
     return before + "".join(parts[name] + rest for name, rest in others)
 
 
 def to_json(data: Any) -> str:
-    """Returns compact JSON that can stand inside a script element: "<" and line separators are escaped.
+    """Returns compact JSON for a script element: "<" and line separators are escaped.
 
     Raises:
-        ValueError: nan or an infinity.
+        ValueError: the data contain nan or an infinity.
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     escapes = {"<": "\\u003c", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -45,7 +45,7 @@ def to_json(data: Any) -> str:
 
 
 def rounded(value: float | int | None, digits: int = 4) -> float | int | None:
-    """Returns a number with so many significant digits; None for what is no finite number."""
+    """Rounds a number to `digits` significant digits; None for a number that is not finite."""
     if value is None or not math.isfinite(value):
         return None
     short = float(f"{value:.{digits}g}")
@@ -57,7 +57,7 @@ def _digest(text: str) -> str:
 
 
 def _split(html: str, names: list[str]) -> list[Any]:
-    """Splits the template at the names, which occur once each and in this order: [before, (name, after), ...]."""
+    """Splits the template at the names, each of which occurs once and in this order: [before, (name, after), ...]."""
     found: list[Any] = []
     for name in names:
         before, html = html.split(name)

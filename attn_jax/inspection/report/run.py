@@ -1,8 +1,8 @@
 """The data of a run's page: results, curves, config, and examples with their attention weights.
 
-Weights are stored as integers from -1000 to 1000 in units of `unit`, a power of ten, each as two digits to the base 64,
-or zeros that follow each other as two digits together (see `digits_of`); the layers, heads, rows and columns of a map
-follow each other. Labels that several maps share are stored once.
+Weights are stored as integers from -1000 to 1000 in units of `unit`, a power of ten, each as two digits to the base 64;
+a run of zeros is stored as two digits (see `digits_of`). The order is layers, heads, rows, columns. Labels that several
+maps share are stored once.
 """
 
 import base64
@@ -20,10 +20,10 @@ from attn_jax.inspection.analysis import effective_support, entropy
 from attn_jax.inspection.report.page import rounded, to_json
 from attn_jax.types import Float, Int
 
-MAX_POINTS = 250  # of a curve; more are averaged in groups
-MAX_COLUMNS = 40  # of a map with one query, such as of training points; of more the largest are kept
-SMALLEST = 1e-3  # share of the largest weight, below which such a column is left out
-MAX_BYTES = 4_500_000  # of the examples as JSON
+MAX_POINTS = 250  # points of a curve; more are averaged in groups
+MAX_COLUMNS = 40  # columns of a map with one query, such as training points; only the largest are kept
+SMALLEST = 1e-3  # columns of such a map with a smaller share of the largest weight are left out
+MAX_BYTES = 4_500_000  # size of the examples as JSON
 DIGITS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8)
 OFFSET = 2048  # added to an integer, so that it is not negative
 RUNS = OFFSET + 1000  # added to a number of zeros
@@ -46,12 +46,12 @@ def run_data(
     Args:
         title: name of the run.
         description: line about the run.
-        facts: pairs (what, text).
+        facts: pairs (name, text).
         config: rows (key, value, whether it differs from the default).
         result: content of result.json.
-        curves: of `curves_of`.
-        examples: of `examples_of`.
-        analysis: {"table": rows of cells, "meanings": [(column, text)], "of": line}, None if there is none.
+        curves: result of `curves_of`.
+        examples: result of `examples_of`.
+        analysis: {"table": rows of cells, "meanings": [(column, text)], "of": line}; None without an analysis.
     """
     return {
         "kind": "run",
@@ -115,16 +115,16 @@ def examples_of(
     Args:
         collected: for each seed, the same examples in the same order.
         seeds: name of each seed.
-        loss_unit, exact: of the collector.
+        loss_unit, exact: attributes of the collector.
 
     Returns:
-        {"seeds", "unit", "exact", "left_out": number of examples that found no room, "labels": list of lists of labels,
-        "items": [{"source", "reference", "evidence", "of_seeds": [{"output", "loss", "maps"}]}]}. A seed with data of
-        its own also has the first three, where they differ. An example with an image also has "image": {"shape",
-        "pixels" (base64), "cells"}, and a seed that looks at one place at a time "path", the squares of its glimpses.
-        A map has "name", "axes", "shape", "rows" and "columns" (indices of labels), "unit", "weights", "entropy" and
-        "support" (means over the rows, for each place of the axes), "samples" (keys) or None, and "cut", the number of
-        columns left out.
+        {"seeds", "unit", "exact", "left_out": number of examples beyond MAX_BYTES, "labels": list of lists of labels,
+        "items": [{"source", "reference", "evidence", "of_seeds": [{"output", "loss", "maps"}]}]}. If seeds have
+        different data, a seed has its own "source", "reference" and "evidence" where they differ. An example with an
+        image also has "image": {"shape", "pixels" (base64), "cells"}; a seed of a glimpse model has "path", the
+        squares of its glimpses. A map has "name", "axes", "shape", "rows" and "columns" (indices of labels), "unit",
+        "weights", "entropy" and "support" (means over the rows, for each layer and head), "samples" (keys) or None, and
+        "cut", the number of columns left out.
     """
     labels: dict[tuple[str, ...], int] = {}
     items: list[dict] = []
@@ -155,7 +155,7 @@ def examples_of(
 
 
 def _given(one: Collected) -> dict[str, Any]:
-    """Returns what an example is given with; the same for all seeds, unless each has data of its own."""
+    """Returns the inputs of an example: the same for all seeds, unless seeds have different data."""
     given = {"source": one.source, "reference": one.reference, "evidence": list(one.evidence)}
     if one.image is None:
         return given
@@ -165,7 +165,7 @@ def _given(one: Collected) -> dict[str, Any]:
 
 
 def encode_map(one: Map, labels: dict[tuple[str, ...], int]) -> dict[str, Any]:
-    """Returns a map as JSON values; its labels are added to `labels`, which numbers them."""
+    """Returns a map as JSON values; adds its labels to `labels`, which numbers them."""
     weights, columns, cut = np.asarray(one.weights, np.float64), one.columns, 0
     if weights.shape[-2] == 1 and len(columns) > MAX_COLUMNS:
         sizes = np.abs(weights).reshape(-1, len(columns)).max(0)
@@ -173,7 +173,7 @@ def encode_map(one: Map, labels: dict[tuple[str, ...], int]) -> dict[str, Any]:
         kept = np.sort(largest[sizes[largest] >= SMALLEST * sizes.max()])
         cut, weights, columns = len(columns) - len(kept), weights[..., kept], tuple(columns[i] for i in kept)
     most = float(np.abs(weights).max(initial=0.0))
-    # A weight of one may be larger by rounding; up to 1.0002 it is still 1000 thousandths.
+    # A weight of 1 may be rounded up; weights up to 1.0002 become 1000 thousandths.
     exponent = math.ceil(math.log10(most) - 1e-4) - 3 if most > 0 else -3
     full = np.asarray(one.weights, np.float64)
     return {
@@ -192,9 +192,9 @@ def encode_map(one: Map, labels: dict[tuple[str, ...], int]) -> dict[str, Any]:
 
 
 def digits_of(integers: Int[np.ndarray, "..."]) -> str:
-    """Writes integers from -1000 to 1000 as two digits each, the high one first, in the order of the array.
+    """Writes integers from -1000 to 1000 as two digits each, the high digit first, in the order of the array.
 
-    The number of two digits is integer + OFFSET, or RUNS + count for `count` zeros.
+    Two digits encode integer + OFFSET, or RUNS + count for `count` consecutive zeros.
     """
     flat = integers.reshape(-1)
     starts = np.flatnonzero(np.diff(flat == 0)) + 1
@@ -210,6 +210,6 @@ def digits_of(integers: Int[np.ndarray, "..."]) -> str:
 
 
 def _means(rows: Float[np.ndarray, "... q"]) -> list[float | int | None]:
-    """Returns the mean over the rows that have weights, for each place of the other axes; None where there is none."""
+    """Returns the mean over the rows that have weights, for each index of the other axes; None without such rows."""
     flat = rows.reshape(-1, rows.shape[-1])
     return [rounded(float(np.mean(row[~np.isnan(row)]))) if (~np.isnan(row)).any() else None for row in flat]

@@ -22,9 +22,9 @@ def sweep_data(
     Args:
         title: name of the sweep.
         results: content of each run's result.json, in the order of the sweep; the first run is the baseline.
-        links: address of each run's report, for those that have one, relative to the page.
+        links: relative address of the report of each run that has one.
         notes: lines about runs that are not in the table.
-        sentences: content of each run's sentences.json, for those that have one.
+        sentences: content of the sentences.json of each run that has one.
     """
     shown, shared = short_names(list(results))
     named = {shown[name]: result for name, result in results.items()}
@@ -48,9 +48,9 @@ def sweep_data(
 
 
 def short_names(names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Returns (name -> the parts that not all names have, the parts that all have).
+    """Returns ({name: parts that not all names have}, parts that all names have).
 
-    Names are config,key=value,...; values in brackets may hold commas. A name that would be empty is its first part.
+    Names are config,key=value,...; values in brackets may hold commas. An otherwise empty name keeps its first part.
     """
     parts = {name: _parts(name) for name in names}
     shared = [part for part in parts[names[0]] if len(names) > 1 and all(part in own for own in parts.values())]

@@ -46,7 +46,7 @@ class Classifier(OneTokenModule, kw_only=True):
         self.drop = Dropout(rate=self.dropout)
 
     def embed(self, source: Source) -> tuple[Float[Array, "b s e"], Bool[Array, "b s"]]:
-        """Returns (embedded source, True where it is no padding)."""
+        """Returns (embedded source, mask that is False at padding)."""
         if self.picture is None:
             return self.embedding(source) * self.embedding_size**0.5, source != self.pad
         return self.picture(source)

@@ -31,7 +31,7 @@ class MeanOptions(Options):
     penalty: ClassVar[float] = 0.0
 
     def build(self, attention: MapOptions | None, features: int) -> MeanPooling:
-        """Builds what turns the states of a sequence, of this width, into one."""
+        """Builds the pooling of a sequence of states of width `features` to one vector."""
         return MeanPooling()
 
 

@@ -1,9 +1,9 @@
-"""Recurrent attention: one crop of the image at a time, and a policy that says where (Mnih 2014, arXiv 1406.6247).
+"""Recurrent attention: one crop of the image at a time, at places chosen by a policy (Mnih 2014, arXiv 1406.6247).
 
     place_t ~ policy(h_{t-1});   h_t = cell(h_{t-1}, sensor(image, place_t));   p(word) from h_T
 
-h_0 is zeros, or tanh of the mean of the embedded words of a question. A target is one word, so the model has the
-methods of a sequence model like a classifier: after the word, eos has probability one.
+h_0 is zeros, or tanh of the mean of the embedded words of a question. A target is one word; as in a classifier, the
+methods of a sequence model give eos probability one after the word.
 """
 
 from typing import ClassVar
@@ -28,17 +28,17 @@ from attn_jax.types import Array, Dtype, Float, Int, Picture, PRNGKeyArray
 
 @struct.dataclass
 class Path:
-    """One glimpse, where "..." is the batch, or all glimpses at an image, where it is batch and time."""
+    """One glimpse ("..." is the batch), or all glimpses at an image ("..." is batch and time)."""
 
     places: Float[Array, "... 2"]
     log_prob: Float[Array, "..."]
     entropy: Float[Array, "..."]
-    before: Float[Array, "... h"]  # the state that chose the place, which depends on earlier places alone
+    before: Float[Array, "... h"]  # the state that chose the place; depends only on earlier places
     after: Float[Array, "... h"]  # the state that has seen the crop
 
 
 class GlimpseModel(OneTokenModule, kw_only=True):
-    """Looks `num_glimpses` times, then says a word."""
+    """Takes `num_glimpses` glimpses at an image, then predicts a word."""
 
     picture: GlimpseSensor
     policy: GaussianPlaces | GridPlaces
@@ -70,7 +70,7 @@ class GlimpseModel(OneTokenModule, kw_only=True):
         return (jnp.tanh(asked), *state[1:])
 
     def follow(self, source: Picture, *, rng: PRNGKeyArray | None = None, choices: Array | None = None) -> Path:
-        """Looks at images: at sampled places, at `choices` [b, t, ...] of the policy, or at the most probable ones."""
+        """Takes glimpses at sampled places, at the given `choices` [b, t, ...], or at the most probable places."""
         state, found = self.first(source), []
         for t in range(self.num_glimpses):
             before = state[0]
@@ -95,7 +95,7 @@ class GlimpseModel(OneTokenModule, kw_only=True):
         return self._first(loss, targets), self._first(nll, targets)
 
     def path_losses(self, path: Path, words: Int[Array, "bn"], n: int) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
-        """Returns (training loss, negative log-likelihood) of images from n paths of each, side by side."""
+        """Returns (training loss, negative log-likelihood) of each image, from n consecutive paths per image."""
 
         def split(x):  # [b n, ...] -> [b, n, ...]
             return x.reshape(-1, n, *x.shape[1:])
@@ -114,20 +114,20 @@ class GlimpseModel(OneTokenModule, kw_only=True):
         return total + gradient_only(own), jnp.mean(nll, axis=-1)
 
     def all_choices(self) -> Int[Array, "n t"]:
-        """Returns every path of a policy over a grid, as numbers of cells."""
+        """Returns all paths of a policy over a grid, as indices of cells."""
         count = self.policy.grid.rows * self.policy.grid.columns
         every = jnp.meshgrid(*[jnp.arange(count)] * self.num_glimpses, indexing="ij")
         return jnp.stack(every, axis=-1).reshape(-1, self.num_glimpses)
 
     def evaluate(self, source: Picture, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """Returns (nll [b, t], correct [b, t], share of the looks in each cell [b, t, s]) of the likeliest path."""
+        """Returns (nll [b, t], correct [b, t], share of glimpses in each cell [b, t, s]) of the most probable path."""
         path = self.follow(source)
         nll, correct = self.output.nll_and_correct(path.after[:, -1], targets[:, 0])
         weights = self._mean_weights(self._looks(source, path), targets)
         return self._first(nll, targets), self._first(correct, targets), weights
 
     def query_weights(self, source: Picture) -> Float[Array, "b r s"]:
-        """Returns the share of each glimpse in each cell; the words of a question have none."""
+        """Returns the share of each glimpse in each cell; zero for the words of a question."""
         return self._looks(source, self.follow(source))
 
     def trajectory(self, source: Picture) -> tuple[Float[Array, "b t 2"], Float[Array, "b t v"]]:

@@ -1,4 +1,4 @@
-"""The loss of a model that chooses where to look: a word is learned from what was seen, places from the reward.
+"""The loss of a glimpse model: the word is trained by its likelihood, the places by their cost.
 
 A path is the places x_1 ... x_T of the glimpses at an image, f its loss, the negative log-likelihood of the word, and c
 its cost: f again, or 1 where the word is wrong (Mnih 2014, arXiv 1406.6247, section 3.2). The exact loss sums over all
@@ -6,7 +6,8 @@ paths,
 
     sum_x p(x) f(x), with the gradient   sum_x p(x) grad f(x) + c(x) grad p(x),
 
-which is that of E[f] where c = f. A sampled path has the surrogate f + sum_t (c - b_t) log p(x_t | x_1 ... x_{t-1}).
+which is the gradient of E[f] if c = f. A sampled path has the surrogate
+f + sum_t (c - b_t) log p(x_t | x_1 ... x_{t-1}) with baselines b_t.
 """
 
 import dataclasses
@@ -24,10 +25,10 @@ class PathObjective:
 
     Attributes:
         of_likelihood: the cost is the loss itself; False: 1 for a wrong word.
-        exact: the paths are all there are, each once; False: they are samples.
-        num_samples: of paths.
+        exact: all paths are given, each once; False: paths are samples.
+        num_samples: number of sampled paths.
         leave_one_out: b is the mean cost of the other sampled paths.
-        entropy: weight of the entropy of the places, which is rewarded.
+        entropy: weight of the entropy bonus of the places.
     """
 
     of_likelihood: bool = False
@@ -61,11 +62,11 @@ class PathObjective:
         return jnp.mean(loss + gradient_only(policy), axis=-1)
 
     def targets(self, loss: Float[Array, "b n"], cost: Float[Array, "b n"], entropy: Float[Array, "b n t"]):
-        """Returns what a baseline is to predict at each glimpse [b, n, t], without a gradient."""
+        """Returns the regression target of a baseline at each glimpse [b, n, t], without a gradient."""
         cost = jax.lax.stop_gradient(loss if self.of_likelihood else cost)
         return jax.lax.stop_gradient(cost[..., None] - self.entropy * later(entropy))
 
 
 def later(x: Float[Array, "... t"]) -> Float[Array, "... t"]:
-    """Computes sum_{t' > t} x_t', the part of a sum over time that place t has an effect on."""
+    """Computes sum_{t' > t} x_t', the part of a sum over time that place t affects."""
     return jnp.cumsum(x[..., ::-1], axis=-1)[..., ::-1] - x

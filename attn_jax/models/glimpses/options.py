@@ -19,7 +19,7 @@ from attn_jax.parts import Options, Recipe, choice, option
 from attn_jax.token_ids import EOS, SPECIAL
 from attn_jax.types import Dtype
 
-MOST_PATHS = 4096  # that are enumerated for an image
+MOST_PATHS = 4096  # largest number of enumerated paths per image
 OWN_BASELINES = {name: BASELINES[name] for name in ("none", "running_mean", "learned", "leave_one_out")}
 COSTS = ("wrong", "likelihood")
 
@@ -62,7 +62,7 @@ class ReinforceOptions(Options):
         """Builds the loss of the paths.
 
         Raises:
-            UserError: one path has no other.
+            UserError: leave_one_out with a single path.
         """
         others = self.baseline.kind is BASELINES["leave_one_out"]
         if others and self.num_samples < 2:
@@ -98,7 +98,7 @@ class EnumerationOptions(Options):
         return PathObjective(exact=True, **shared)
 
     def build_baseline(self) -> NoBaseline:
-        """Returns that there is none."""
+        """Returns NoBaseline: an exact gradient needs no baseline."""
         return NoBaseline()
 
 

@@ -1,9 +1,9 @@
-"""Policies: where the next glimpse goes, given the state of the network.
+"""Policies: the place of the next glimpse, given the hidden state.
 
     policy(hidden [b, h], rng, choice) -> Choice
 
-With an rng it samples, with a `choice` it takes that one, with neither it takes the most probable place. A sampled
-place has no gradient of its own: the policy learns from log_prob.
+With an rng the place is sampled, a given `choice` is taken, otherwise it is the most probable place. No gradient flows
+through a sampled place: the policy is trained through log_prob.
 """
 
 import math
@@ -20,17 +20,17 @@ from attn_jax.types import Array, Dtype, Float, Int, PRNGKeyArray
 
 @struct.dataclass
 class Choice:
-    """A place, and how probable it was."""
+    """A place, and its log-probability."""
 
     place: Float[Array, "b 2"]
     log_prob: Float[Array, "b"]  # log density of a place in the plane, or log probability of a cell
-    entropy: Float[Array, "b"]  # of the distribution, in nats
+    entropy: Float[Array, "b"]  # entropy of the distribution, in nats
 
 
 class GaussianPlaces(nn.Module, kw_only=True):
-    """place ~ N(tanh(W hidden + b), sigma^2 I): Mnih 2014 (arXiv 1406.6247), section 3.1, of fixed sigma.
+    """place ~ N(tanh(W hidden + b), sigma^2 I): Mnih 2014 (arXiv 1406.6247), section 3.1, with fixed sigma.
 
-    A place outside of the image counts as the nearest one on its edge, with the density of the place itself.
+    A place outside of the image is moved to the nearest place on its edge, but keeps its log density.
     """
 
     sigma: float
@@ -50,7 +50,7 @@ class GaussianPlaces(nn.Module, kw_only=True):
 
 
 class GridPlaces(nn.Module, kw_only=True):
-    """place ~ softmax(W hidden + b) over the centres of the cells of a grid, so that all of them can be enumerated."""
+    """place ~ softmax(W hidden + b) over the centres of the cells of a grid, so that places can be enumerated."""
 
     grid: PlaceGrid
     dtype: Dtype = jnp.float32

@@ -1,9 +1,9 @@
-"""Criteria to choose the width of a kernel by, and to weight the components of a mixture by.
+"""Criteria that choose the width of a kernel, and weight the components of a mixture.
 
 leave_one_out   mean_i |y_i - prediction of y_i without point i|^2, self-attention with a masked diagonal
 aicc            log(mean_i |y_i - prediction_i|^2) + 1 + 2 (t + 1) / (n - t - 2), t = sum_i weights_i(key_i)
-                (Hurvich, Simonoff & Tsai 1998, equation 5): the fit pays for its number of parameters, which with
-                few points varies less than leave_one_out
+                (Hurvich, Simonoff & Tsai 1998, equation 5): penalizes the effective number of parameters; varies less
+                than leave_one_out for few points
 training        mean_i |y_i - prediction_i|^2: has its minimum at width 0, where each point predicts itself
 """
 
@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from attn_jax.types import Array, Float, Int
 
-# Mean square that counts as none: what float32 does not tell apart from a perfect fit of targets of unit size. Its
-# logarithm is finite.
+# Lower bound of mean squares, so that their logarithm is finite: in float32 and for targets of unit size it cannot be
+# distinguished from a perfect fit.
 SMALLEST_ERROR = 2.0**-46
 
 
@@ -34,7 +34,7 @@ class Criterion(NamedTuple):
 def leave_one_out(
     predict: Callable, smoother: Callable, targets: Float[Array, "n v"], index: Int[Array, "b"]
 ) -> Float[Array, ""]:
-    """Mean over `index` of |y_i - prediction by all other points|^2."""
+    """Mean over `index` of |y_i - prediction from all other points|^2."""
     predictions = predict(index, exclude=index)
     return jnp.mean(jnp.sum(jnp.square(targets[index] - predictions), axis=-1))
 
@@ -42,7 +42,7 @@ def leave_one_out(
 def training_error(
     predict: Callable, smoother: Callable, targets: Float[Array, "n v"], index: Int[Array, "b"]
 ) -> Float[Array, ""]:
-    """Mean over `index` of |y_i - prediction by all points, itself included|^2."""
+    """Mean over `index` of |y_i - prediction from all points, including point i|^2."""
     return jnp.mean(jnp.sum(jnp.square(targets[index] - predict(index)), axis=-1))
 
 

@@ -3,8 +3,8 @@
     minimize over c   sum_k weights_k |values_k - sum_i c_i P_i(keys_k - query)|^2,        P = 1, z, z^2, ...
 
 The prediction is c_0, the polynomial at the query. Degree 0 is the weighted mean (Nadaraya-Watson); degree 1 has no
-first-order bias at the boundary (Fan & Gijbels 1996, chapter 3). c_0 is linear in the values: it is effective weights
-times values, and these weights sum to one but can be negative.
+first-order bias at the boundary (Fan & Gijbels 1996, chapter 3). c_0 is linear in the values: c_0 = effective weights
+times values, where the effective weights sum to one but can be negative.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from attn_jax.attention import loops
 from attn_jax.attention.masks import checked_masks
 from attn_jax.types import Array, Bool, Callable, Float
 
-RIDGE = 1e-4  # added to the scaled moments of degree >= 1; keys too few for a polynomial then give the mean
+RIDGE = 1e-4  # added to the scaled moments of degree >= 1; with too few keys for a polynomial the fit is then the mean
 
 
 @struct.dataclass
@@ -41,7 +41,7 @@ def monomials(offset: Float[Array, "... d"], degree: int) -> Float[Array, "... p
 
 
 def intercept(design: Float[Array, "... p p"]) -> Float[Array, "... p"]:
-    """Solves design c = (1, 0, ...): c . P(keys_k - query) is the effective weight of key k over its own weight.
+    """Solves design c = (1, 0, ...): c . P(keys_k - query) is the effective weight of key k divided by its weight.
 
     The design is scaled to a unit diagonal, and a small ridge is added to all but the first entry, so a solution always
     exists and the effective weights sum to one. Without keys c is zero.
@@ -55,17 +55,14 @@ def intercept(design: Float[Array, "... p p"]) -> Float[Array, "... p"]:
     scaled = design * scale[..., :, None] * scale[..., None, :]
     identity = jnp.eye(size, dtype=design.dtype)
     unit = jnp.broadcast_to(identity[0], diagonal.shape)
-    # Monomials that are zero at all keys get a row of the identity matrix, and so the coefficient zero.
+    # Monomials that are zero at all keys get a row of the identity matrix, and thus the coefficient zero.
     ridge = jnp.where(is_positive, RIDGE * (1 - unit), 1.0)
     solution = solve(scaled + ridge[..., None] * jnp.broadcast_to(identity, design.shape), identity[0])
     return solution * scale * scale[..., :1]
 
 
 def solve(matrix: Float[Array, "... p p"], right: Float[Array, "p"]) -> Float[Array, "... p"]:
-    """matrix^-1 right for positive definite matrices, by unrolled Gaussian elimination.
-
-    Fast for small p and many leading axes.
-    """
+    """matrix^-1 right for positive definite matrices, by unrolled Gaussian elimination; fast for small p."""
     size = matrix.shape[-1]
     # Row i of the augmented matrix is rows[i] = [matrix[i, 0], ..., matrix[i, p - 1], right[i]].
     rows = [
@@ -85,7 +82,7 @@ def solve(matrix: Float[Array, "... p p"], right: Float[Array, "p"]) -> Float[Ar
 def effective_weights(
     weights: Float[Array, "... q k"], query: Float[Array, "... q d"], keys: Float[Array, "... k d"], degree: int
 ) -> Float[Array, "... q k"]:
-    """Weights with effective @ values = the local polynomial at the query; for degree 0 these are `weights`."""
+    """Weights with effective @ values = local polynomial at the query; for degree 0 they equal `weights`."""
     if degree == 0:
         return weights
     basis = monomials(keys[..., None, :, :] - query[..., :, None, :], degree)
@@ -144,8 +141,8 @@ def streamed_moments(
         query: points of the fits.
         keys: inputs of the training points.
         values: targets of the training points.
-        degree: of the polynomials.
-        chunk: number of keys at a time; the backward pass computes each chunk again.
+        degree: degree of the polynomials.
+        chunk: number of keys at a time; the backward pass recomputes each chunk.
         exclude: index of a key that each query does not see [q]: itself, for leave-one-out.
     """
     num_keys = len(keys)

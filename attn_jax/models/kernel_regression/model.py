@@ -2,9 +2,9 @@
 
     prediction(query) = sum_i weights_i(query) values_i,    weights_i = k(query, key_i) / sum_j k(query, key_j)
 
-Keys are the inputs of the training points, values their targets: numbers, or one-hot rows of classes, which give
-probabilities. Only the width of the kernel is trained (and a projection of the inputs, if there is one), by a criterion
-of criteria.py.
+Keys are the inputs of the training points, values their targets: numbers, or one-hot rows of classes, for which
+predictions are probabilities. Only the width of the kernel is trained (and a projection of the inputs, if there is
+one), by a criterion of criteria.py.
 
 A mixture has one component for each pair of a polynomial degree and a factor on the learned width. Its weights are
 softmax(-n criterion / 2) over the components (Akaike 1978): attention to estimators.
@@ -52,7 +52,7 @@ class KernelRegression:
 
     attention: Attention  # usually a kernel and kernel_sum
     projection: nn.Module | None = None
-    degrees: tuple[int, ...] = (0,)  # of the local polynomials
+    degrees: tuple[int, ...] = (0,)  # degrees of the local polynomials
     widths: tuple[float, ...] = (1.0,)  # factors on the learned width
     criterion: Criterion = CRITERIA["leave_one_out"]
     fixed: bool = False  # True: the width is not learned
@@ -109,7 +109,7 @@ class KernelRegression:
     def each(self, function: Callable, count: int) -> PyTree:
         """Stacks function(degree, factor on the width) of all components, for `count` training points."""
         widths = jnp.asarray(self.widths, jnp.float32)
-        # With many points one component needs much memory, so they are computed in turn.
+        # With many points a component needs much memory, so components are computed one after another.
         map_widths = jax.vmap if count <= MAX_VMAP else lambda f: partial(jax.lax.map, f)
         results = [map_widths(partial(function, degree))(widths) for degree in self.degrees]
         return jax.tree.map(lambda *x: jnp.concatenate(x), *results)
@@ -121,7 +121,7 @@ class KernelRegression:
         if len(self.components) == 1:
             return jnp.ones(1, jnp.float32)
         evidence = self.log_evidence(params, inputs, targets)
-        # So few points that the criterion is infinite for every component say nothing about any.
+        # For very few points the criterion may be infinite for every component; then the weights are equal.
         return jax.nn.softmax(jnp.where(jnp.max(evidence) > -jnp.inf, evidence, 0.0))
 
     def predict(
@@ -133,17 +133,17 @@ class KernelRegression:
         mixture: Float[Array, "m"],
         exclude: Int[Array, "q"] | None = None,
     ) -> tuple[Float[Array, "q v"], Bool[Array, "q"]]:
-        """Returns the predictions and whether any key is in reach of each query; predictions are zero if none is.
+        """Returns the predictions and whether any key is within reach of each query; predictions are zero if none is.
 
-        A component without a key in reach has no part in a mixture, whose other weights are divided by their sum.
+        Components without a key within reach are left out of a mixture, whose other weights are renormalized.
 
         Args:
-            params: of `init`.
+            params: parameters from `init`.
             query: points to predict.
             inputs: keys, the inputs of the training points.
             targets: values, the targets of the training points.
             mixture: weights of the components.
-            exclude: index of a training point that each query does not see: itself, for leave-one-out.
+            exclude: index of the training point that each query leaves out: itself, for leave-one-out.
         """
         contexts, reach = self.each(
             lambda degree, factor: self.predict_component(params, query, inputs, targets, degree, factor, exclude),
@@ -202,8 +202,8 @@ class KernelRegression:
     def log_density(self, params: Params, query: Float[Array, "q d"], inputs: Float[Array, "n d"]) -> Float[Array, "q"]:
         """log p(query), p = 1 / n sum_i k((query - key_i) / h) / (integral of k), Parzen windows (Parzen 1962).
 
-        h is the width of the first component and the density is in units of the inputs; -inf if no training point is in
-        reach. With a learned projection it is no density of the inputs.
+        h is the width of the first component and the density is in units of the inputs; -inf if no training point is
+        within reach. With a learned projection it is no density of the inputs.
         """
         _, factor = self.components[0]
         score, features = self.attention.score, query.shape[-1]
@@ -215,7 +215,7 @@ class KernelRegression:
         return log_sum - math.log(len(inputs)) - score.log_volume(features) - features * log_width
 
     def width(self, params: Params, features: int) -> Float[Array, "..."]:
-        """Width of the kernel, in units of its queries and keys."""
+        """Width of the kernel, in units of queries and keys."""
         return self.attention.score.apply({"params": params["score"]}, features, method="precision") ** -0.5
 
     def _criterion(self, params, inputs, targets, index, degree: int, factor: Scalar) -> Array:
@@ -239,12 +239,12 @@ class KernelRegression:
 
 
 def _others(count: int, exclude: Int[Array, "q"] | None) -> Bool[Array, "q n"] | None:
-    """Returns the mask of all `count` keys but the one that each query does not see; None where it sees all."""
+    """Returns the mask that leaves out the key `exclude` of each query; None without `exclude`."""
     return None if exclude is None else jnp.arange(count)[None] != exclude[:, None]
 
 
 def shares_in_reach(mixture: Float[Array, "m"], reach: Bool[Array, "m q"]) -> Float[Array, "m q"]:
-    """Computes the weights of the components that have a key in reach of each query; they sum to one, or are zero."""
+    """Restricts the mixture weights to components with a key within reach of each query, and renormalizes them."""
     weights = mixture[:, None] * reach
     total = jnp.sum(weights, axis=0)
     return weights / jnp.where(total > 0, total, 1)

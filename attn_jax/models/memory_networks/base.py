@@ -4,9 +4,9 @@ A source is several statements and a question (see attn_jax/tasks/stories/babi.p
 
     mary moved to the bathroom . john went to the hallway . where is mary ?
 
-The memory has one slot for each of the last `memory_size` statements, in the order of the story: slot 0 is the oldest
-of them. Networks that mask empty slots can use fewer slots for short sources; batches hold sources of similar length,
-so most batches need far fewer slots than the longest story.
+The memory has one slot for each of the last `memory_size` statements, in the order of the story: slot 0 has the oldest
+one. Networks that mask empty slots can use fewer slots for short sources; batches hold sources of similar length, so
+most batches need far fewer slots than the longest story.
 
 A network for stories is a module with two methods,
 
@@ -50,7 +50,7 @@ class StoryLayout:
         return jnp.arange(self.size)[None] < self.count[:, None]
 
     def age(self) -> Int[Array, "b n"]:
-        """Age of each slot: 0 for the last statement, 1 for the one before it, ...; 0 for empty slots."""
+        """Age of each slot: 0 for the last statement, 1 for the previous one, ...; 0 for empty slots."""
         return jnp.maximum(self.count[:, None] - 1 - jnp.arange(self.size)[None], 0)
 
     def slot_of(self, number: Int[Array, "b e"]) -> Int[Array, "b e"]:
@@ -64,8 +64,8 @@ def find_sentences(source: Int[Array, "b s"], memory_size: int, shortest: int = 
     Args:
         source: token ids.
         memory_size: largest number of slots.
-        shortest: number of tokens of the shortest possible statement, period included; the memory then has only as many
-            slots as statements of this length fit in a row. 0 always gives `memory_size` slots.
+        shortest: number of tokens of the shortest possible statement, period included. The memory then has at most as
+            many slots as statements of this length fit into a row; 0: always `memory_size` slots.
     """
     if shortest:
         memory_size = max(1, min(memory_size, source.shape[1] // shortest))
@@ -82,7 +82,7 @@ def find_sentences(source: Int[Array, "b s"], memory_size: int, shortest: int = 
     after_mark = jnp.pad(mark, ((0, 0), (1, 0)))[:, :-1]
     start = jax.lax.cummax(jnp.where(after_mark, index, 0), axis=1)
     stop = jax.lax.cummin(jnp.where(mark, index, source.shape[1]), axis=1, reverse=True)
-    # A question without a mark ends where its words do.
+    # A question without a question mark ends with its last word.
     stop = jnp.minimum(stop, 1 + jnp.max(jnp.where(word, index, -1), axis=1, keepdims=True))
     return StoryLayout(
         size=memory_size,
@@ -100,11 +100,11 @@ def bags(
 ) -> tuple[Float[Array, "b n v *w"], Float[Array, "b v *w"]]:
     """Weighted word counts of each statement and of the question, for one weight or several (*w) per token.
 
-    Embedding a memory is then a matrix product with these counts, and so is the gradient. For small vocabularies this
-    is several times faster than gathering rows and scattering their gradients.
+    Embedding a memory, and its gradient, are then matrix products with these counts. For small vocabularies this is
+    several times faster than gathering rows and scattering their gradients.
     """
     rows = jnp.broadcast_to(jnp.arange(len(source))[:, None], source.shape)
-    # The question gets a slot after those of the statements; other tokens get the one after it, which is out of range.
+    # The question gets the slot after the statements; other tokens get the next one, which is out of range.
     slot = jnp.where(layout.slot == layout.size, layout.size + 1, layout.slot)
     slot = jnp.where(layout.is_question, layout.size, slot)
     counts = jnp.zeros((len(source), layout.size + 1, vocab_size, *weight.shape[2:]), weight.dtype)
@@ -114,7 +114,7 @@ def bags(
 
 def sum_words(words: Float[Array, "b s d"], layout: StoryLayout) -> tuple[Float[Array, "b n d"], Float[Array, "b d"]]:
     """Sums of the word vectors of each statement and of the question."""
-    slots = jax.nn.one_hot(layout.slot, layout.size, dtype=words.dtype)  # zeros for words that are in no slot
+    slots = jax.nn.one_hot(layout.slot, layout.size, dtype=words.dtype)  # zeros for words without a slot
     is_question = layout.is_question.astype(words.dtype)
     return jnp.einsum("bsn,bsd->bnd", slots, words), jnp.einsum("bs,bsd->bd", is_question, words)
 
@@ -137,7 +137,7 @@ def centred_feature(features: int) -> Float[Array, "d"]:
 
 @struct.dataclass
 class Answer:
-    """The answer of a network to each story, and the weights it read the memory with."""
+    """The answer of a network to each story, and its attention weights on the memory."""
 
     log_probs: Float[Array, "b v"]
     hops: Float[Array, "b h n"]  # weight of each slot in each hop or episode
@@ -214,7 +214,7 @@ class StoryModel(Model):
 
 @dataclasses.dataclass(frozen=True)
 class StoryEnsemble(StoryModel):
-    """The mean of the answers of several sets of parameters of one network; they have a leading axis."""
+    """The mean of the answers of a network over several sets of parameters, which have a leading axis."""
 
     def answer(self, params: Params, source: Int[Array, "b s"]) -> Answer:
         """Log of the mean probability of each answer, and the mean weights of the hops."""

@@ -1,4 +1,4 @@
-"""Dynamic memory networks: several passes over the facts of a story, each with gates that depend on the one before.
+"""Dynamic memory networks: several passes over the facts of a story, each with gates that depend on the previous one.
 
     facts, question = sentence_encoder(story)
     memory_0 = question
@@ -62,11 +62,11 @@ class ReLUUpdate(nn.Module, kw_only=True):
 
 
 class DynamicMemoryNetwork(StoryModule, kw_only=True):
-    """A dynamic memory network of any encoder, gates, episode and update.
+    """A dynamic memory network with any encoder, gates, episode and update.
 
     loss = -log p(answer) + gate_weight * sum over passes i of gate_loss(scores of pass i, slot of the i-th statement of
     the evidence). During the first `warmup_steps` steps -log p(answer) is left out and only the gates are trained
-    (Kumar 2016, section 2.6), since wrong facts tell nothing about the answer.
+    (Kumar 2016, section 2.6), since wrong facts are not informative about the answer.
     """
 
     output: OutputLayer
@@ -76,7 +76,7 @@ class DynamicMemoryNetwork(StoryModule, kw_only=True):
     episode: nn.Module
     update: nn.Module
     num_passes: int = 3
-    shortest: int = 1  # tokens of the shortest statement, its period included; a larger number saves empty slots
+    shortest: int = 1  # tokens of the shortest statement, its period included; a larger number avoids empty slots
     dropout: float = 0.0  # of the input of the answer layer
     gate_weight: float = 0.0
     warmup_steps: int = 0
@@ -157,7 +157,7 @@ def dmn(
         gate_size: hidden layer of the gate network.
         attention: its weights are the gates; None: the gate network as published, with independent sigmoids.
         soft: an episode is the weighted sum of the facts instead of the last state of a gated GRU over them.
-        question_size: largest number of words of a question; of longer ones the last are used.
+        question_size: largest number of words of a question; longer ones are cut to their last words.
         fact_dropout: dropout rate of the embeddings.
         fields: the other fields of DynamicMemoryNetwork.
     """

@@ -4,8 +4,8 @@
     h_j' = h_j + g_j prelu(U h_j + V w_j + W s),   then divided by its length
     p_j  = softmax_j(question . h_j),  u = sum_j p_j h_j,  answer = softmax(R prelu(question + H u))
 
-Henaff 2017 (arXiv 1612.03969), section 2. The gates and p are both attention weights: of a statement to the slots it
-writes, and of the question to the slots it reads. `entity_network` builds the published network.
+Henaff 2017 (arXiv 1612.03969), section 2. The gates and p are both attention weights: the gates from a statement to the
+slots that it writes, p from the question to the slots that it reads. `entity_network` builds the published network.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ INIT = nn.initializers.normal(0.1)
 
 
 class PReLU(nn.Module, kw_only=True):
-    """x where x > 0, else slope * x, with one slope per feature; slopes start at one, so it starts as the identity."""
+    """x where x > 0, else slope * x, with one slope per feature, initialized to one (the identity)."""
 
     features: int
 
@@ -41,7 +41,7 @@ class PReLU(nn.Module, kw_only=True):
 
 
 class EntityCell(nn.Module, kw_only=True):
-    """Writes one statement into all slots. Products that do not depend on the slots are inputs."""
+    """Writes one statement into all slots. Products that do not depend on the slots are given as inputs."""
 
     write: Attention
     features: int

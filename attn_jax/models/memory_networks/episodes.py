@@ -4,7 +4,7 @@
     context = episode(prepare(facts), attended, mask)          a sum of facts, or a GRU over them that the gates drive
 
 The gate network is a score and the gates are attention weights. GATE_SCORES and GATES hold the score and the normalizer
-that only these networks offer.
+that exist only for these networks.
 """
 
 from collections.abc import Callable
@@ -90,7 +90,7 @@ def _chosen(slot: Int[Array, "b"], mask: Bool[Array, "b n"]) -> Bool[Array, "b n
     return (jnp.arange(mask.shape[-1])[None] == slot[:, None]) & mask
 
 
-# The scores and normalizers that only these networks offer, besides SCORES and NORMALIZERS of attn_jax.attention.
+# The scores and normalizers that these networks have in addition to SCORES and NORMALIZERS of attn_jax.attention.
 GATE_SCORES = {"gate_network": GateNetwork}
 LOGISTIC = Normalizer(independent_sigmoid, sums_to_one=False)
 GATES = {"logistic": LOGISTIC}
@@ -99,14 +99,14 @@ GATES = {"logistic": LOGISTIC}
 def gate_loss_of(normalize: Callable) -> Callable:
     """Returns the loss that trains gates on the slot of a supporting fact.
 
-    It is the cross entropy of a softmax of the scores, also for normalizers such as sparsemax; for independent gates it
-    is that of a sigmoid.
+    It is the sigmoid cross entropy for independent gates, and the softmax cross entropy of the scores for every other
+    normalizer, including sparsemax.
     """
     return sigmoid_cross_entropy if normalize == LOGISTIC else softmax_cross_entropy
 
 
 class SoftEpisode(nn.Module, kw_only=True):
-    """context = sum_i g_i f_i, the context of the attention. Xiong 2016, section 3.3."""
+    """context = sum_i g_i f_i, as in soft attention. Xiong 2016, section 3.3."""
 
     def prepare(self, facts: Float[Array, "b n d"]) -> Float[Array, "b n d"]:
         return facts
@@ -134,7 +134,7 @@ def _attention_gru(extra, state, projected, recurrent):
     return (gate * n + (1 - gate) * state[0],)
 
 
-# Cells whose projected input has the gate as one more column.
+# Cells whose projected input has the gate as an additional column.
 EPISODE_CELLS = {
     # Kumar 2016, section 2.3: a gate of zero leaves the state unchanged.
     "gated_gru": Cell(num_gates=3, num_states=1, update=_gated_gru, extra={"candidate_bias": 1}),
@@ -150,7 +150,7 @@ class GatedEpisode(Recurrence, kw_only=True):
     """
 
     def prepare(self, facts: Float[Array, "b n d"]) -> Float[Array, "n b gd"]:
-        """W f + b, which is the same in every pass."""
+        """Computes W f + b, which is the same in every pass."""
         return jnp.swapaxes(self.project(facts), 0, 1)
 
     @checked_masks

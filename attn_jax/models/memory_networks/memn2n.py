@@ -3,14 +3,14 @@
     m_i = sum_j A x_ij + T_A(age of i)      c_i = sum_j C x_ij + T_C(age of i)      u = sum_j B q_j
     o = sum_i softmax(u . m)_i c_i          u <- u + o                              answer = softmax(W u)
 
-so a hop is attention with score dot, keys m and values c. In terms of Weston 2015: I is the sum over the words, G puts
-each statement into a slot, O are the hops, R is the softmax.
+so a hop is attention with score dot, keys m and values c. In the terms of Weston 2015: I is the sum over the words, G
+stores each statement in a slot, O are the hops, R is the softmax.
 
-Adjacent tying: the values of a hop are the keys of the next, B is the table of the first keys, W the table of the last
-values. Layer-wise tying: all hops share their keys and values, and u <- H u + o.
+Adjacent tying: the values of a hop are the keys of the next hop, B is the table of the first keys, W the table of the
+last values. Layer-wise tying: all hops share their keys and values, and u <- H u + o.
 
-The authors' code also reads the empty slots of the memory, as m = c = 0, so a hop that finds nothing can attend to
-them. The paper does not mention it.
+The authors' code also reads the empty slots of the memory, with m = c = 0, so a hop without a relevant statement can
+attend to them. The paper does not mention this.
 """
 
 import math
@@ -40,7 +40,7 @@ class MemN2N(StoryModule, kw_only=True):
     """An end-to-end memory network with `num_hops` hops.
 
     Raises:
-        ValueError: as many attentions as hops are expected where there are several.
+        ValueError: several attentions are given, but not one for each hop.
     """
 
     vocab_size: int
@@ -48,13 +48,13 @@ class MemN2N(StoryModule, kw_only=True):
     features: int
     num_hops: int
     memory_size: int  # largest number of statements in the memory
-    attention: Attention | tuple[Attention, ...]  # of all hops, or one for each
+    attention: Attention | tuple[Attention, ...]  # shared by all hops, or one for each hop
     adjacent: bool = True  # adjacent tying; False: layer-wise tying
     position_encoding: bool = True  # False: bag of words
     nonlinear: bool = False  # u <- relu(u + o), used by the paper for the data set of 10,000 questions
     attend_empty: bool = False  # False: empty slots are masked
     noise: float = 0.0  # empty memories inserted in training, at most this share of the statements, rounded up (4.1)
-    linear_steps: int = 0  # linear start: training steps without the normalizer, which evaluation has (section 4.2)
+    linear_steps: int = 0  # linear start: training steps without the normalizer; evaluation always has it (section 4.2)
 
     def __post_init__(self):
         if isinstance(self.attention, tuple) and len(self.attention) != self.num_hops:
@@ -97,7 +97,7 @@ class MemN2N(StoryModule, kw_only=True):
 
     @property
     def words(self) -> RowTable:
-        """Vectors of the answers: the last table of values, or a table of their own."""
+        """Vectors of the answers: the last table of values, or a separate table."""
         name = f"embedding_{self.num_hops}" if self.adjacent else "out"
         return RowTable(self, name, self.embeddings[-1] if self.adjacent else self.out)
 
@@ -137,7 +137,7 @@ def rows_times(rows: Float[Array, "b n v"], table: Float[Array, "v d"]) -> Float
 def noisy_ages(rng: PRNGKeyArray, layout: StoryLayout, noise: float) -> Int[Array, "b n"]:
     """Ages of the statements after random empty memories are inserted between them, at most layout.size - 1.
 
-    For n statements, the number of insertions is uniform on 0 ... ceil(noise n) and so is each place of insertion.
+    For n statements, the number of insertions is uniform on 0 ... ceil(noise n); each place of insertion is uniform.
     """
     ages = layout.age()
     most = jnp.ceil(noise * layout.count).astype(jnp.int32)

@@ -4,7 +4,7 @@ Four parts:
 
     I   features of a sentence: its words and, hashed, its three-word pieces (NG)
     G   writes a statement into the next slot of the memory
-    O   chooses supporting facts one after the other: o_k = argmax_i s_O([q, m_o1, ..., m_ok-1], m_i)
+    O   chooses supporting facts one after another: o_k = argmax_i s_O([q, m_o1, ..., m_ok-1], m_i)
     R   chooses the word with the largest s_R([q, m_o1, ..., m_oK], w) as the answer
 
 The chain of facts ends when the stop memory is chosen (AM). s(x, y) = embed(x) . embed(y), where embed is linear or,
@@ -19,8 +19,8 @@ Statements are compared in pairs, because their order matters (arXiv 1410.3916, 
                               + t_1 [x older than y] + t_2 [x older than y'] + t_3 [y older than y'])
 
 where x has the age of its last fact, y is the older of the two statements, and y' wins if s is negative. The best
-statement is the winner of a tournament in story order: each statement meets the winner so far. Last, the best statement
-meets the stop memory, with embed(x) . (embed(y) - stop + t_4 [x older than y]).
+statement is the winner of a tournament in story order: each statement is compared with the winner so far. Finally, the
+best statement is compared with the stop memory by embed(x) . (embed(y) - stop + t_4 [x older than y]).
 """
 
 from collections.abc import Sequence
@@ -125,7 +125,7 @@ class MemNN(StoryModule, kw_only=True):
         Args:
             asking: embed(x).
             keys: embedded statements.
-            slot: of the statement.
+            slot: slot of the statement.
             last: slot of the last fact in x; memory_size if x is only the question, which is younger than every
                 statement.
         """
@@ -150,7 +150,7 @@ class MemNN(StoryModule, kw_only=True):
     def best(
         self, asking: Float[Array, "b d"], keys: Float[Array, "b n d"], mask: Bool[Array, "b n"], last: Int[Array, "b"]
     ) -> Int[Array, "b"]:
-        """Slot of the winner when each statement meets the winner among the statements before it."""
+        """Slot of the winner of the tournament: each statement is compared with the winner among earlier statements."""
         values = jnp.einsum("bd,bnd->bn", asking, keys)
 
         def meet(winner: Int[Array, "b"], slot: Int[Array, ""]):
@@ -221,14 +221,14 @@ class MemNN(StoryModule, kw_only=True):
     ) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
         """Margin ranking loss of the true chain (arXiv 1410.3916, equation 6), and -log p(answer).
 
-        The sum over the facts f of the evidence of
+        The loss is the sum of three parts:
 
-            sum over other statements y of max(0, margin - margin by which f wins against y)
-            + max(0, margin - margin by which f wins against the stop memory), from the second fact on
-
-        then, where the chain ends before num_facts, sum over statements y of max(0, margin + margin by which y wins
-        against the stop memory), and last sum over words w other than the answer r of
-        max(0, margin - s_R(x, r) + s_R(x, w)).
+            over the facts f of the evidence:
+                sum over other statements y of max(0, margin - margin by which f wins against y)
+                + max(0, margin - margin by which f wins against the stop memory), from the second fact on
+            if the chain ends before num_facts:
+                sum over statements y of max(0, margin + margin by which y wins against the stop memory)
+            sum over words w other than the answer r of max(0, margin - s_R(x, r) + s_R(x, w))
         """
         layout, memory, question, keys = self.write(source, True)
         mask = layout.mask()
@@ -237,9 +237,12 @@ class MemNN(StoryModule, kw_only=True):
         weights = jax.nn.one_hot(slots, self.memory_size, dtype=jnp.float32)  # zeros where the chain has ended
         last = jnp.full(len(question), self.memory_size)
         facts, continues, loss = [], jnp.ones(len(question), bool), 0.0
+        # Hop k is trained with the true facts 1 ... k - 1 as its query (teacher forcing), so no gradient has to pass
+        # through the choice of a fact. The masks select the rows whose chain has not ended at this hop.
         for hop in range(self.num_facts):
             asking = self.ask(question, facts)
-            # A fact that is no longer in the memory ends what can be learned from a chain, but not the chain.
+            # If a fact has been cut from the memory, later hops of the chain are not trained, and the stop memory is
+            # not either: the true chain does not end there.
             slot, is_fact = jnp.maximum(slots[:, hop], 0), continues & (slots[:, hop] >= 0)
             is_other = jnp.arange(self.memory_size)[None] != slot[:, None]
             statement_losses = nn.relu(self.margin - self.pairwise(asking, keys=keys, slot=slot, last=last))
@@ -263,7 +266,7 @@ class MemNN(StoryModule, kw_only=True):
         return jnp.pad(numbers, ((0, 0), (0, self.num_facts - numbers.shape[1])))
 
     def _answer_loss(self, scores: Float[Array, "b v"], answers: Int[Array, "b"]) -> Float[Array, "b"]:
-        """sum over the other words of max(0, margin - score of the answer + score of the word)."""
+        """Sums max(0, margin - score of the answer + score of the word) over the other words."""
         right = jnp.take_along_axis(scores, answers[:, None], axis=-1)
         is_other = jnp.arange(self.vocab_size)[None] != answers[:, None]
         return jnp.sum(jnp.where(is_other, nn.relu(self.margin - right + scores), 0), axis=-1)

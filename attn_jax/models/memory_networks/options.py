@@ -40,7 +40,7 @@ from attn_jax.types import Array
 TYINGS = {"adjacent": True, "layerwise": False}
 ENCODINGS = {"position": True, "bag": False}
 EPISODES = {"soft": True, "gru": False}
-ALL_NORMALIZERS = ChainMap(GATES, NORMALIZERS)  # views: what is added to a table is there
+ALL_NORMALIZERS = ChainMap(GATES, NORMALIZERS)  # views, which include later additions to the tables
 ALL_SCORES = ChainMap(GATE_SCORES, SCORES)
 OWN_WRAPPERS = {name: kind for name, kind in WRAPPERS.items() if kind is not Selective}
 
@@ -89,7 +89,7 @@ class StoryOptions(Family):
         """Builds the model, with at most as many memory slots as the longest training story has statements.
 
         Raises:
-            UserError: the task has no stories, or options do not go together.
+            UserError: the task has no stories, or options do not fit each other.
         """
         if sizes.longest_story is None:
             raise UserError(f"model.name {self.name} answers questions about stories; it needs task.name babi")
@@ -110,12 +110,12 @@ class StoryOptions(Family):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SoftmaxStoryOptions(StoryOptions):
-    """Options of a memory network that answers by an output layer."""
+    """Options of a memory network whose answer is predicted by an output layer."""
 
     output: OutputOptions = choice(OUTPUTS, "full", "output layer")
 
     def build_output(self, sizes: TextSizes, **changed: Any) -> OutputLayer:
-        """Builds the output layer, with settings `changed` from those of a layer with kernel and bias."""
+        """Builds the output layer; `changed` overrides the settings of a layer with kernel and bias."""
         setting = OutputSetting(vocab_size=sizes.target_vocab_size, counts=sizes.target_counts, group="")
         return self.output.build(setting._replace(**changed))
 
@@ -198,7 +198,7 @@ class MemNNOptions(StoryOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpisodicOptions(SoftmaxStoryOptions):
-    """Options that both dynamic memory networks share."""
+    """Options common to both dynamic memory networks."""
 
     num_hops: int = option(3, "number of passes over the facts", at_least=1, at_most=1000)
     episode: str = option(
@@ -244,9 +244,9 @@ class EpisodicOptions(SoftmaxStoryOptions):
             )
 
     def parts(self, sizes: TextSizes, memory_size: int, all_terms: bool) -> dict[str, Any]:
-        """Returns the fields that both networks share.
+        """Returns the fields common to both networks.
 
-        The queries of the gates are the question and the memory side by side, so they are twice as wide as a fact.
+        The queries of the gates are [question; memory], so they are twice as wide as a fact.
         """
         attention = self.attention.build(2 * self.hidden_size, all_terms=all_terms)
         check_score(attention, 2 * self.hidden_size, self.hidden_size)
@@ -372,7 +372,7 @@ def check_score(attention: Attention, query_features: int, key_features: int) ->
     """Checks that a score can compare queries and keys of given widths.
 
     Raises:
-        UserError: it needs other widths.
+        UserError: the score needs other widths.
     """
     pieces = attention.map.num_pieces
     query, key = jnp.zeros((1, query_features // pieces)), jnp.zeros((1, key_features // pieces))

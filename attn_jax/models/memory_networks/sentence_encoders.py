@@ -29,7 +29,7 @@ def uniform(bound: float):
 class WordEmbedding(nn.Module, kw_only=True):
     """E[word], computed as the product of a one-hot row and E.
 
-    For the small vocabularies of stories this is faster than gathering rows, whose gradient is a scatter, above all
+    For the small vocabularies of stories this is faster than gathering rows, whose gradient is a scatter, especially
     under vmap.
     """
 
@@ -51,7 +51,7 @@ class WordEmbedding(nn.Module, kw_only=True):
 def question_words(
     words: Float[Array, "b s e"], layout: StoryLayout, question_size: int
 ) -> tuple[Float[Array, "b j e"], Bool[Array, "b j"]]:
-    """Returns the last `question_size` words of the question, moved to the front, and the mask of those that exist."""
+    """Returns the last `question_size` words of the question, moved to the front, and the mask of real words."""
     length = jnp.sum(layout.is_question, axis=1, keepdims=True)
     index = layout.position - jnp.maximum(length - question_size, 0)
     one_hot = jax.nn.one_hot(jnp.where(layout.is_question, index, -1), question_size, dtype=words.dtype)
@@ -62,7 +62,7 @@ class WordEncoder(nn.Module, kw_only=True):
     """One GRU over all words of the story; the vector of a statement is the state at its period.
 
     Kumar 2016 (arXiv 1506.07285), section 2.1. The same GRU, started at zero, encodes the last `question_size` words of
-    the question. Words of statements without a slot are read too, so the first slots know of them.
+    the question. Words of statements without a slot are read too, so they affect the first slots.
     """
 
     vocab_size: int
@@ -90,7 +90,7 @@ class WordEncoder(nn.Module, kw_only=True):
 
 
 class FusionEncoder(nn.Module, kw_only=True):
-    """Position-encoded sums of words, then GRUs over the statements in both directions, whose states are added.
+    """Position-encoded sums of words, then GRUs over the statements in both directions; their states are added.
 
     The input fusion layer of Xiong 2016 (arXiv 1603.01417), section 3.1. A GRU over its words encodes the question.
     """

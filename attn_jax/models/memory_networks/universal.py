@@ -4,8 +4,8 @@
     x_t = layer(x_{t-1} + positions + steps_t),    t = 1 ... num_steps, with the same parameters
     answer = softmax(W (x of the question) + b)
 
-Dehghani 2019 (arXiv 1807.03819). Since the question comes first, the position of a statement depends on its age alone.
-With adaptive computation time (Graves 2016, arXiv 1603.08983) each position learns how many steps it takes.
+Dehghani 2019 (arXiv 1807.03819). Since the question comes first, the position of a statement depends only on its age.
+With adaptive computation time (Graves 2016, arXiv 1603.08983) each position learns its number of steps.
 """
 
 from functools import partial
@@ -45,8 +45,8 @@ class Halting(NamedTuple):
     ) -> tuple["Halting", Float[Array, "b n"]]:
         """Takes one step; returns the new state and the weight of the step's result in the output.
 
-        The weight is `probability`, or the remainder 1 - total at the step where the total would pass the threshold and
-        at the last step. A position halts after its remainder.
+        The weight is `probability`; at the step where the total would exceed the threshold, and at the last step, it is
+        the remainder 1 - total. A position halts after its remainder.
         """
         halts = self.running & ((self.total + probability > threshold) | last)
         weight = jnp.where(halts, 1 - self.total, probability) * self.running
@@ -66,14 +66,14 @@ class UniversalStack(nn.Module, kw_only=True):
     num_steps: int
     halting: bool = False
     threshold: float = 0.99
-    dropout: float = 0.0  # of the input; `layer` has its own
+    dropout: float = 0.0  # dropout of the input; `layer` has its own rate
 
     def setup(self):
         self.drop = Dropout(rate=self.dropout)
         if self.layer.norm_first:
             self.norm = nn.LayerNorm(epsilon=1e-5)
         if self.halting:
-            # With a bias of one, p is about 0.73 at first: most positions start out halting early.
+            # With a bias of one, p is about 0.73 initially, so that most positions halt early.
             self.halt = nn.Dense(1, bias_init=nn.initializers.ones)
 
     @checked_masks
@@ -114,7 +114,7 @@ class UniversalStack(nn.Module, kw_only=True):
         carry = embedded, jnp.zeros_like(embedded), Halting.start(mask.shape)
         (_, output, state), (attention_weights, weights) = scan(self, carry, jnp.arange(self.num_steps))
         states = self.norm(output) if self.layer.norm_first else output
-        # The last weight is one minus the sum of the others; through its gradient a position learns to halt sooner.
+        # The last weight is one minus the sum of the others; its gradient trains a position to halt sooner.
         ponder = state.steps + _last_weight(weights, state.steps) if self.halting else jnp.zeros_like(state.steps)
         return states, attention_weights, weights, ponder
 

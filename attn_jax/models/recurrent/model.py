@@ -21,10 +21,10 @@ from attn_jax.types import Array, Bool, Dtype, Float, Int
 
 @struct.dataclass
 class DecodeState:
-    """The state of decoding; "..." is empty, or the axis of beams in a search."""
+    """The state of decoding; "..." is empty, or the beam axis in a search."""
 
     states: tuple[State, ...]  # of each layer
-    first: Int[Array, "b ..."]  # the token that `step` reads in place of bos; -1 for bos and after the first step
+    first: Int[Array, "b ..."]  # token that the first `step` reads instead of bos; -1: none, also after the first step
 
 
 class RecurrentLanguageModel(SequenceModule, kw_only=True):
@@ -110,11 +110,11 @@ class RecurrentLanguageModel(SequenceModule, kw_only=True):
         return nll, correct, jnp.zeros((*targets.shape, source.shape[1]), jnp.float32)
 
     def start(self, source: Int[Array, "b s"], length: int) -> tuple[tuple, DecodeState]:
-        """Reads the source; the memory is empty, and the state has one size for any `length`."""
+        """Reads the source; the memory is empty, and the size of the state does not depend on `length`."""
         first = jnp.full(len(source), -1, jnp.int32)
         if not self.continue_source:
             return (), DecodeState(states=self.read(source), first=first)
-        # source eos  ->  eos bos source; the last token of it is left for the first `step`
+        # source eos  ->  eos bos source, whose last token is left for the first `step`
         num_tokens = jnp.sum(source != self.pad, axis=1) - 1
         states = self.read(jnp.full_like(source[:, :1], self.eos))
         begun = jnp.concatenate([jnp.full_like(source[:, :1], self.bos), source], axis=1)[:, :-1]

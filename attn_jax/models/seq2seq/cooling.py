@@ -1,4 +1,4 @@
-"""A temperature that falls in the course of training, so that relaxed samples turn from soft into hard ones."""
+"""A temperature that decreases during training, so that relaxed samples change from soft to hard."""
 
 import dataclasses
 

@@ -1,6 +1,6 @@
-"""The interface of the recurrent decoders, and what they share.
+"""The interface and the base class of the decoders.
 
-    start(encoded) -> (memory, state)                what the steps read, and what they replace
+    start(encoded) -> (memory, state)                memory: read by every step; state: replaced by every step
     step(memory, state, embedded [b, e]) -> (state, StepOutputs with leaves [b, ...])
     unroll(memory, state, embedded [b, t, e]) -> StepOutputs with leaves [b, t, ...]
     readout(hidden, context, embedded) -> readout    the vector for the output layer, for any context
@@ -26,31 +26,31 @@ from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 
 @struct.dataclass
 class DecodeState:
-    """The state of decoding; "..." is empty, or the axis of beams in a search."""
+    """The state of decoding; "..." is empty, or the beam axis in a search."""
 
     layers: PyTree  # states of the layers, or their caches
-    fed: Float[Array, "b ... f"]  # readout of the step before; no columns without input feeding
+    fed: Float[Array, "b ... f"]  # readout of the previous step; no columns without input feeding
     position: Int[Array, "b ..."]  # target position, from 0
-    weights: Float[Array, "b ... s"]  # of the step before, for monotonic attention; otherwise no columns
+    weights: Float[Array, "b ... s"]  # weights of the previous step, for monotonic attention; otherwise no columns
     reads_mean: Bool[Array, "b"] | None = None  # in training: rows that read the mean context, not a sampled one
-    past: Entries | None = None  # earlier hidden states of the decoder, where it attends to them
+    past: Entries | None = None  # earlier hidden states of the decoder, if it attends to them
     tags: PyTree = None  # of a source with tags: one vector [b, e], or the memory that `tag_attention` reads
-    coverage: Float[Array, "..."] | None = None  # sum of the weights so far, where the scores depend on it
+    coverage: Float[Array, "..."] | None = None  # sum of the weights so far, if the scores depend on it
     copied: Int[Array, "..."] | None = None  # target id of each source token, for a pointer
 
 
 @struct.dataclass
 class StepOutputs:
-    """Outputs of one step, where "..." is the batch, or of all steps, where it is batch and target time."""
+    """Outputs of one step ("..." is the batch), or of all steps ("..." is batch and target time)."""
 
     readout: Float[Array, "... d"]  # input of the output layer
     weights: Float[Array, "... s"]
-    log_prob: Float[Array, "..."]  # log weight of the sampled key; 0 where none was sampled
+    log_prob: Float[Array, "..."]  # log weight of the sampled key; 0 without sampling
     hidden: Float[Array, "... h"]  # state of the last layer, from which `readout` reads another context
-    query: Float[Array, "... q"]  # query of the attention; depends on earlier contexts, not on that of this step
+    query: Float[Array, "... q"]  # query of the attention; depends on earlier contexts, not on the context of this step
     embedded: Float[Array, "... e"]
     copied: Int[Array, "..."] | None = None  # target id of each source token, for a pointer
-    maps: dict[str, Array] = struct.field(default_factory=dict)  # weights on other things than the source, by name
+    maps: dict[str, Array] = struct.field(default_factory=dict)  # weights on other sequences than the source, by name
 
 
 @struct.dataclass
@@ -59,8 +59,8 @@ class LoopOutputs:
 
     hidden: Array
     query: Array
-    context: Array | None  # None where the readout is there
-    readout: Array | None  # None where it can wait until after the loop
+    context: Array | None  # None if `readout` is set
+    readout: Array | None  # None if it can be computed after the loop
     weights: Array
     log_prob: Array
 
@@ -68,8 +68,7 @@ class LoopOutputs:
 class ConcatDense(nn.Module, kw_only=True):
     """W [part_1; part_2; ...] + b, over the last axes of the parts.
 
-    Parts may differ in their leading axes: then each is multiplied by its own columns of W, and the products are
-    broadcast.
+    If parts differ in their leading axes, each is multiplied by its own columns of W, and the products are broadcast.
     """
 
     features: int
@@ -106,7 +105,7 @@ class Decoder(nn.Module, kw_only=True):
     """
 
     stack: Stack
-    features: int  # width of the readout, where it is not the hidden state itself
+    features: int  # width of the readout, unless it is the hidden state itself
     attention: Attention | None = None
     tag_attention: Attention | None = None  # reads the tags of a source
     selector: bool = False  # multiply the context by one number, see `select`
@@ -116,18 +115,18 @@ class Decoder(nn.Module, kw_only=True):
 
     def setup(self):
         self.combine = ConcatDense(features=self.features, dtype=self.stack.dtype)
-        self.beta = nn.Dense(1, dtype=self.stack.dtype)  # without parameters where it is never called
+        self.beta = nn.Dense(1, dtype=self.stack.dtype)  # has no parameters if it is never called
         if self.coverage:
             self.cover = Coverage(dtype=self.stack.dtype)
 
     @property
     def num_states(self) -> int:
-        """Number of vectors of the state of a layer."""
+        """Number of vectors in the state of a layer."""
         return self.stack.cell.num_states
 
     @property
     def feeds_attention(self) -> bool:
-        """True where contexts enter the recurrence, so that hidden states depend on what was attended to."""
+        """True if contexts enter the recurrence, so that hidden states depend on earlier attention."""
         return self.uses_attention
 
     @property
@@ -144,7 +143,7 @@ class Decoder(nn.Module, kw_only=True):
         masks: tuple = (),
         train: bool = False,
     ) -> tuple[DecodeState, LoopOutputs]:
-        """Computes one step of the recurrence, from the embedded token as the stack has projected it."""
+        """Computes one step of the recurrence, from the embedded token after `stack.project`."""
         raise NotImplementedError
 
     def readout(
@@ -157,7 +156,7 @@ class Decoder(nn.Module, kw_only=True):
         raise NotImplementedError
 
     def start(self, encoded: EncoderStates, length: int = 0) -> tuple[PyTree, DecodeState]:
-        """Returns (memory, state before the first step); with room for `length` steps where earlier ones are read."""
+        """Returns (memory, state before the first step); a state that stores earlier steps has room for `length`."""
         batch_size = encoded.states.shape[0]
         fed = jnp.zeros((batch_size, self.fed_features()), encoded.states.dtype)
         monotonic = self.attention is not None and self.attention.needs_previous
@@ -223,10 +222,10 @@ class Decoder(nn.Module, kw_only=True):
     def attend(
         self, query: Float[Array, "b d"], memory: Memory, state: DecodeState, *, train: bool
     ) -> tuple[Attended, DecodeState]:
-        """Returns (the attention of one step, the state with what the next one has to know of the weights).
+        """Returns (the attention of one step, the state updated with its weights).
 
-        With coverage c_i, the sum of the earlier weights of key i, projected keys are u_i + c_i w: in the additive
-        score v . tanh(W query + u_i + c_i w + b) See 2017 (arXiv 1704.04368), equation 11.
+        With coverage c_i, the sum of the earlier weights of key i, projected keys are u_i + c_i w. In the additive
+        score this is v . tanh(W query + u_i + c_i w + b): See 2017 (arXiv 1704.04368), equation 11.
         """
         monotonic = self.attention.needs_previous
         covered = memory
@@ -248,7 +247,7 @@ class Decoder(nn.Module, kw_only=True):
         return attended, state
 
     def _covered(self, keys: PyTree, coverage: Float[Array, "b s"]) -> PyTree:
-        """Shifts all columns that a map keeps of the keys by the coverage."""
+        """Shifts the projected keys of every part of a map by the coverage."""
         leaves, tree = jax.tree.flatten(keys)
         ends = np.cumsum([x.shape[-1] for x in leaves])[:-1]
         covered = self.cover(jnp.concatenate(leaves, axis=-1), coverage)
@@ -257,10 +256,10 @@ class Decoder(nn.Module, kw_only=True):
     def select(
         self, attended: Attended, query: Float[Array, "b ... d"], memory: Memory, state: DecodeState
     ) -> Attended:
-        """Returns the attention with the mean context in the rows that read it, and with the selector.
+        """Replaces the context by the mean context in rows with `reads_mean`, and multiplies it by the selector.
 
-        The selector beta = sigmoid(W query + b) is one number for each context, so that a word can be said without a
-        look at the source: Xu 2015 (arXiv 1502.03044), section 4.2.1.
+        The selector beta = sigmoid(W query + b) is one number for each context, so that a word can be generated without
+        attending to the source: Xu 2015 (arXiv 1502.03044), section 4.2.1.
         """
         if state.reads_mean is not None:
             soft = state.reads_mean.reshape(-1, *[1] * (query.ndim - 2))
@@ -274,16 +273,16 @@ class Decoder(nn.Module, kw_only=True):
     def with_tags(
         self, vector: Float[Array, "b d"], query: Float[Array, "b q"], state: DecodeState, *, train: bool
     ) -> Array:
-        """Returns [vector; context of the tags] where the decoder attends to tags, else the vector."""
+        """Returns [vector; context of the tags] if the decoder attends to tags, else the vector."""
         if self.tag_attention is None:
             return vector
         attended = self.tag_attention(query[:, None], state.tags, train=train)
         return jnp.concatenate([vector, attended.context[:, 0]], axis=-1)
 
     def scores(self, query: Float[Array, "b t q"], memory: Memory) -> Float[Array, "b t s"]:
-        """Returns the scores of the keys of the memory, before they are normalized."""
+        """Returns the unnormalized scores (logits) of the keys of the memory."""
         return self.attention.score(query, memory.keys)
 
     def sample_rng(self, train: bool):
-        """Returns the rng of attention that samples in training; None for any other."""
+        """Returns the rng for attention that samples in training; None for other attention."""
         return self.make_rng("sample") if train and self.attention.needs_rng else None

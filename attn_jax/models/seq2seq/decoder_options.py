@@ -45,7 +45,7 @@ class DecoderOptions(Options):
 
     uses_attention: ClassVar[bool] = True
     reverse_source: ClassVar[bool] = False
-    in_a_loop: ClassVar[bool] = False  # attends step by step, so that a sampled context or tags may enter its state
+    in_a_loop: ClassVar[bool] = False  # attends step by step, so that a sampled context or tags can enter the state
 
     def build(
         self,
@@ -64,8 +64,8 @@ class DecoderOptions(Options):
             embedded_size: width of the embedded tokens.
             dropout: rate between layers.
             dtype: type of the computation.
-            attention: to the source; None without any.
-            main: its options, for other places that take the same.
+            attention: attention to the source; None without attention.
+            main: options of `attention`, for other places that use the same.
 
         Raises:
             UserError: widths or parts do not fit each other.
@@ -73,7 +73,7 @@ class DecoderOptions(Options):
         raise NotImplementedError
 
     def check_encoder(self, encoder: SourceEncoderOptions, *, embedded_size: int, features: int) -> None:
-        """Raises a UserError if the first states cannot be made from the last ones of the encoder."""
+        """Raises a UserError if the initial states cannot be made from the last states of the encoder."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ class AttendingOptions(RecurrentDecoderOptions):
     extras: tuple[Options, ...] = repeat(EXTRAS, (), "what the decoder has besides")
 
     def extra(self, kind: type[Options]) -> Options | None:
-        """Returns the options of an extra; None where it is not chosen."""
+        """Returns the options of an extra; None if it is not chosen."""
         return next((extra for extra in self.extras if isinstance(extra, kind)), None)
 
     @property
@@ -194,20 +194,20 @@ class AttendingOptions(RecurrentDecoderOptions):
         )
 
     def more(self, features: int, main: AttentionOptions) -> dict[str, Any]:
-        """Returns fields that not all of these decoders have."""
+        """Returns the fields that only some of these decoders have."""
         return {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BahdanauOptions(AttendingOptions):
-    """Options of the decoder that attends, then steps (Bahdanau 2015)."""
+    """Options of the decoder that attends before the recurrent step (Bahdanau 2015)."""
 
     kind: ClassVar[type[Decoder]] = BahdanauDecoder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LuongOptions(AttendingOptions):
-    """Options of the decoder that steps, then attends (Luong 2015)."""
+    """Options of the decoder that attends after the recurrent step (Luong 2015)."""
 
     kind: ClassVar[type[Decoder]] = LuongDecoder
 
@@ -231,7 +231,7 @@ class LuongOptions(AttendingOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerDecoderOptions(CausalStackOptions, DecoderOptions):
-    """Options of a Transformer decoder, one head of whose last layer reads the source."""
+    """Options of a Transformer decoder whose last layer reads the source with one head."""
 
     attention: Options = choice(PLACES, "same", "self-attention; same: as model.attention")
 

@@ -13,10 +13,10 @@ from attn_jax.types import Array, Float, Int, PyTree
 
 
 class PlainDecoder(Decoder, kw_only=True):
-    """A decoder without attention: the source enters by its first state alone (Sutskever 2014, arXiv 1409.3215).
+    """A decoder without attention: the source enters only through the initial state (Sutskever 2014, arXiv 1409.3215).
 
     With `feed_summary` (Cho 2014, arXiv 1406.1078) the last hidden state c of the encoder also enters every step, and
-    the readout is tanh(W [h; c; embedded]); without, the readout is h. All attention weights are zero.
+    the readout is tanh(W [h; c; embedded]); otherwise the readout is h. All attention weights are zero.
     """
 
     feed_summary: bool = False
@@ -58,7 +58,7 @@ class PlainDecoder(Decoder, kw_only=True):
 
 
 class BahdanauDecoder(Decoder, kw_only=True):
-    """Attends with the state before, then steps (Bahdanau 2015, arXiv 1409.0473, section 3.1).
+    """Attends with the previous state, then steps (Bahdanau 2015, arXiv 1409.0473, section 3.1).
 
     context = attention(h[t-1]);  h[t] = cell(h[t-1], [embedded; context]);
     readout = tanh(W [h[t]; context; embedded]), where the paper has a maxout layer (appendix A.2.2).
@@ -86,10 +86,10 @@ class BahdanauDecoder(Decoder, kw_only=True):
 class LuongDecoder(Decoder, kw_only=True):
     """Steps, then attends (Luong 2015, arXiv 1508.04025, section 3): readout = tanh(W [context; h]), equation 5.
 
-    With input feeding (section 3.3) the readout enters the next step. Without it nothing of the attention enters the
-    recurrence, so attention and readout run once over all target steps; then the decoder can also attend to its own
-    earlier states, tanh(W [context; h; own context]) (Paulus 2018, arXiv 1705.04304, section 2.2, without their
-    temporal normalization). In decoding, there is room for `length` of them.
+    With input feeding (section 3.3) the readout enters the next step. Without input feeding the recurrence does not
+    depend on the attention, so attention and readout are computed for all target steps at once; then the decoder can
+    also attend to its own earlier states: readout = tanh(W [context; h; own context]) (Paulus 2018, arXiv 1705.04304,
+    section 2.2, without their temporal normalization). Decoding has room for `length` earlier states.
     """
 
     input_feeding: bool = True
@@ -111,7 +111,7 @@ class LuongDecoder(Decoder, kw_only=True):
         return memory, state.replace(past=caches.grow(self._entries(nothing, state.position), CAUSAL, length))
 
     def _entries(self, states: Float[Array, "b t d"], position: Int[Array, "b"]) -> Entries:
-        """Returns the decoder's own states, of which all have this position, as keys of later ones."""
+        """Returns the decoder's states, all at `position`, as keys for later states."""
         positions = jnp.broadcast_to(position[:, None], states.shape[:2])
         return Entries.of(self.self_attention.prepare(states, positions=positions))
 

@@ -22,9 +22,9 @@ from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree, Source
 
 
 def backwards(source: Int[Array, "b s"], *, pad: int) -> Int[Array, "b s"]:
-    """Returns each source with its tokens in reverse order, but for the last one, eos: c b a eos for a b c eos.
+    """Reverses the tokens of each source except the last one, eos: a b c eos becomes c b a eos.
 
-    The first source words are then near to the first target words (Sutskever 2014, arXiv 1409.3215, section 3.3).
+    The first source words are then close to the first target words (Sutskever 2014, arXiv 1409.3215, section 3.3).
 
     >>> backwards(jnp.array([[5, 6, 7, 3, 0, 0]]), pad=0).tolist()
     [[7, 6, 5, 3, 0, 0]]
@@ -34,8 +34,8 @@ def backwards(source: Int[Array, "b s"], *, pad: int) -> Int[Array, "b s"]:
     return jnp.take_along_axis(source, jnp.where(place < last, last - 1 - place, place), axis=1)
 
 
-# Where a rate of dropout can act, besides between layers: embedded tokens, states that attention reads, input of the
-# output layer, final states of the encoder.
+# Places of dropout besides between layers: embedded tokens, states that attention reads, input of the output layer,
+# final states of the encoder.
 DROPOUT_PLACES = ("embeddings", "states", "readout", "summary")
 
 
@@ -52,9 +52,9 @@ class Seq2SeqModule(SequenceModule, kw_only=True):
     decoder: Decoder
     output: OutputLayer
     objective: SoftObjective = SoftObjective()  # see objectives.py
-    penalties: Penalties | None = None  # of the attention weights, in training
+    penalties: Penalties | None = None  # penalties of the attention weights, in training
     picture: nn.Module | None = None  # embeds sources that are images, see layers/pictures.py
-    reads_tags: bool = False  # take "text eos tags" apart, see models/tags.py
+    reads_tags: bool = False  # split "text eos tags" into text and tags, see models/tags.py
     reverses: bool = False  # read the source backwards
     dropout: float = 0.0
     dropout_places: tuple[str, ...] = DROPOUT_PLACES[:3]
@@ -72,17 +72,17 @@ class Seq2SeqModule(SequenceModule, kw_only=True):
         )
         self.merge_tags = MergeTags(features=self.embedding_size, dtype=self.dtype)
         self.drop = Dropout(rate=self.dropout)
-        self.drop_alike = Dropout(rate=self.dropout, broadcast_dims=(-2,))  # the same for all contexts of a step
+        self.drop_alike = Dropout(rate=self.dropout, broadcast_dims=(-2,))  # the same mask for all contexts of a step
 
     def drop_at(self, place: str, inputs: Array, train: bool) -> Array:
-        """Drops entries of `inputs` in training, where the place is one of `dropout_places`."""
+        """Applies dropout to `inputs` in training, if `place` is in `dropout_places`."""
         return self.drop(inputs, deterministic=not train or place not in self.dropout_places)
 
     def encode(self, source: Source, *, train: bool = False) -> EncoderStates:
         """Computes the states of the source."""
         embedded, mask, tags = self._embedded(source, train)
         last, states = self.encoder(embedded, mask, train=train)
-        if not isinstance(last, tuple):  # one vector [b, d] for the source stands for each state of one layer
+        if not isinstance(last, tuple):  # one vector [b, d] serves as every state of one layer
             last = ((last,) * self.decoder.num_states,)
         states = states if states is embedded else self.drop_at("states", states, train)  # dropped above
         last = jax.tree.map(lambda state: self.drop_at("summary", state, train), last)
@@ -111,7 +111,7 @@ class Seq2SeqModule(SequenceModule, kw_only=True):
         return ({ENCODER: of_layers(encoder)} if encoder else {}) | steps.maps
 
     def embed(self, tokens: Int[Array, "b ..."], tags: PyTree, *, train: bool = False) -> Float[Array, "b ... e"]:
-        """Computes the input of the decoder: embedded target tokens, beside them the vector of tags if there is one."""
+        """Computes the input of the decoder: embedded target tokens, concatenated with the vector of tags if any."""
         embedded = self.drop_at("embeddings", self.target_embedding(tokens), train)
         if not self.reads_tags or self.decoder.tag_attention is not None:
             return embedded
@@ -123,7 +123,7 @@ class Seq2SeqModule(SequenceModule, kw_only=True):
     ) -> tuple[PyTree, StepOutputs]:
         """Returns the teacher-forced pass: (memory, outputs of all steps).
 
-        In training each row is repeated for each of the trajectories of the objective.
+        In training each row is repeated `num_trajectories` times, for the trajectories of the objective.
         """
         encoded = self.encode(source, train=train)
         embedded = self.embed(target_in, encoded.tags, train=train)
@@ -148,7 +148,7 @@ class Seq2SeqModule(SequenceModule, kw_only=True):
 
     @property
     def is_latent(self) -> bool:
-        """Tells whether one key is read at a time, sampled from the weights."""
+        """Tells whether attention is hard: one key is read at a time, sampled from the weights."""
         random = self.decoder.attention is not None and self.decoder.attention.read.needs_rng
         return random or self.objective.is_latent
 
@@ -208,7 +208,7 @@ class Seq2SeqModule(SequenceModule, kw_only=True):
         return state, steps.replace(copied=state.copied)
 
     def make_readout(self) -> Readout:
-        """Returns the functions that an objective uses."""
+        """Returns the functions of this model that an objective calls."""
         return Readout(
             losses=self.readout_losses,
             log_probs=self.log_probs,
@@ -230,7 +230,7 @@ class Seq2SeqModule(SequenceModule, kw_only=True):
         return self.output.log_probs(readout, embedding=self.target_embedding.rows)
 
     def nll_and_correct(self, readout: Float[Array, "... d"], targets: Int[Array, "..."]):
-        """Returns (negative log-likelihood, 1 where no word is more probable, else 0) of each target."""
+        """Returns (negative log-likelihood, 1 if no word is more probable, else 0) of each target."""
         return self.output.nll_and_correct(readout, targets, embedding=self.target_embedding.rows)
 
     def top_k(self, readout: Float[Array, "... d"], k: int):

@@ -1,4 +1,4 @@
-"""Options of the objectives of a sequence-to-sequence model: what is read of the source, and the loss of it."""
+"""Options of the objectives of a sequence-to-sequence model: the reading of the source, and the loss."""
 
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
@@ -37,13 +37,13 @@ from attn_jax.outputs.base import OutputOptions
 from attn_jax.parts import Options, Recipe, Where, choice, option
 
 SOFT = READINGS["expectation"]
-# Baselines of whole trajectories: the others need the loss at one token, or at every key.
+# Baselines for whole trajectories: other baselines need the loss of a single token, or of every key.
 OF_TRAJECTORIES = ("none", "running_mean", "learned", "leave_one_out")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoolingOptions(Options):
-    """Options of a temperature that falls in the course of training."""
+    """Options of a temperature that decreases during training."""
 
     num_steps: int = option(1000, "training steps over which the temperature falls", at_least=1)
     final: float = option(0.1, "temperature after them", at_least=1e-6)
@@ -53,7 +53,7 @@ COOLINGS = {"none": Nothing, "geometric": CoolingOptions}
 
 
 def latent_options(reading: Reading) -> type[ReadingOptions]:
-    """Makes the class of options of a reading whose samples are latent: with a cooling where it has a temperature."""
+    """Makes the class of options of a reading with latent samples; with a slot `cooling` if it has a temperature."""
     base = reading_options(reading)
     if "temperature" not in reading.options:
         return base
@@ -75,7 +75,7 @@ class CooledOptions:
 
     @property
     def cooled(self) -> Cooling | None:
-        """The falling temperature; None where it stays."""
+        """The decreasing temperature; None if it is constant."""
         return Cooling(self.temperature, self.cooling.final, self.cooling.num_steps) if self.cooling else None
 
 
@@ -91,9 +91,9 @@ HAS_BASELINES = Where(
 class ObjectiveOptions(Options):
     """Options of an objective. A subclass defines `build`."""
 
-    is_latent: ClassVar[bool] = False  # the loss is computed for contexts of single keys
+    is_latent: ClassVar[bool] = False  # the loss is computed for single keys, not for the mean context
     samples_context: ClassVar[bool] = False  # the sampled context enters the decoder
-    sums_chains: ClassVar[bool] = False  # the keys are a chain, so the attention has no weights of its own
+    sums_chains: ClassVar[bool] = False  # the keys form a Markov chain, which replaces the attention weights
     soft_steps: ClassVar[int] = 0
 
     def reading_of_decoder(self) -> Reading:
@@ -101,19 +101,19 @@ class ObjectiveOptions(Options):
         return SOFT
 
     def reading_of_keys(self) -> Reading | None:
-        """Returns the reading of single keys; None without any."""
+        """Returns the reading of single keys; None without one."""
         return None
 
     def build(self, attention: Attention, decoder: Decoder, context: "Context") -> SoftObjective:
         """Builds the objective.
 
         Args:
-            attention: of the decoder to the source.
-            decoder: the decoder, for what it feeds back.
-            context: what else is known.
+            attention: attention of the decoder to the source.
+            decoder: the decoder, whose feedback of contexts matters.
+            context: facts about the rest of the model.
 
         Raises:
-            UserError: parts do not go together.
+            UserError: parts do not fit each other.
         """
         raise NotImplementedError
 
@@ -136,7 +136,7 @@ class SoftOptions(ObjectiveOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TopOptions(SoftOptions):
-    """Options of the loss of the mean of the values of largest weight (Malinowski 2018)."""
+    """Options of the loss of the mean of the values with the largest weights (Malinowski 2018)."""
 
     num_samples: int = option(1, "number of keys", at_least=1)
 
@@ -150,7 +150,7 @@ class LatentOptions(ObjectiveOptions):
 
     is_latent: ClassVar[bool] = True
     kind: ClassVar[type[HardObjective]]
-    per_key: ClassVar[bool] = True  # baselines of each key fit its estimate
+    per_key: ClassVar[bool] = True  # the estimate allows baselines per key
 
     k_max: int = option(
         0, "number of most probable keys that evaluation sums over; 0: all", at_least=0, affects="results"
@@ -189,20 +189,20 @@ class LatentOptions(ObjectiveOptions):
         )
 
     def more(self) -> dict[str, Any]:
-        """Returns fields that not all of these objectives have."""
+        """Returns the fields that only some of these objectives have."""
         return {}
 
 
 def label_of(baseline: Recipe | None) -> str:
-    """Returns the name of a baseline in BASELINES; two are of one class, and computed elsewhere."""
+    """Returns the name of a baseline in BASELINES, where two names share a class; "none" without a baseline."""
     return "none" if baseline is None else baseline.kind.label
 
 
 def of_samples(name: str, reading: ReadingOptions) -> dict[str, bool]:
-    """Returns the options of a sampler that follow from the baseline: whether the other samples are one.
+    """Returns the options of a sampler that the baseline determines: leave_one_out.
 
     Raises:
-        UserError: there are no others.
+        UserError: leave_one_out with fewer than two samples.
     """
     if name != "leave_one_out":
         return {}
@@ -231,7 +231,7 @@ class HardOptions(LatentOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarginalOptions(LatentOptions):
-    """Options of the likelihood with the key summed out, or of a bound on it where keys are sampled."""
+    """Options of the likelihood with the key marginalized, or of a bound on it if keys are sampled."""
 
     kind: ClassVar[type[HardObjective]] = MarginalObjective
     per_key: ClassVar[bool] = False
@@ -242,7 +242,7 @@ class MarginalOptions(LatentOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ElboOptions(LatentOptions):
-    """Options of the bound with keys from an inference network that sees the target."""
+    """Options of the variational bound with keys from an inference network that sees the target."""
 
     kind: ClassVar[type[HardObjective]] = ElboObjective
 
@@ -279,7 +279,7 @@ class TrajectoryOptions(ObjectiveOptions):
 
     @property
     def several(self) -> bool:
-        """Tells whether samples are trajectories beside each other."""
+        """Tells whether each sample is a separate trajectory."""
         return "leave_one_out" in self.reading.reading.options
 
     def reading_of_decoder(self) -> Reading:
@@ -306,7 +306,7 @@ class TrajectoryOptions(ObjectiveOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarkovOptions(ObjectiveOptions):
-    """Options of a Markov chain of keys, summed out exactly (Wu & Cotterell 2019)."""
+    """Options of a Markov chain of keys, marginalized exactly (Wu & Cotterell 2019)."""
 
     is_latent: ClassVar[bool] = True
     sums_chains: ClassVar[bool] = True
@@ -341,7 +341,7 @@ class MarkovOptions(ObjectiveOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CopyOptions(SoftOptions):
-    """Options of mixing the tokens of the source, by their weights, into the probabilities (See 2017)."""
+    """Options of a mixture of the vocabulary with the source tokens by their weights (See 2017)."""
 
     def build(self, attention, decoder, context):
         return PointerObjective(pointer=build_pointer("model.objective copy", attention, *context))

@@ -3,8 +3,8 @@
 With weights a, contexts z, and -log p(y | context) = f(context), the loss of a token is
 
     soft        f(E[z])              one deterministic context
-    hard        E[f(z)]              a bound on the next; trained by sampling
-    marginal    -log E[exp(-f(z))]   the likelihood itself: the key that is read is latent and summed out
+    hard        E[f(z)]              an upper bound on `marginal`; trained by sampling
+    marginal    -log E[exp(-f(z))]   the likelihood itself: the key that is read is latent and marginalized
     elbo        E_q[f(z)] + KL(q || a), q from a network that sees the target (Deng 2018, arXiv 1807.03756)
 
 An objective is a module with `losses` (training), `evaluate` (all steps of a known target, and the weights to plot),
@@ -38,9 +38,9 @@ from attn_jax.types import Array, Bool, Float, Int, PyTree, Source, wide
 class Readout(NamedTuple):
     """The functions of a sequence model that an objective uses: from decoder states and contexts to words.
 
-    Rows of weights [..., n, s] say which contexts to read: context_n = sum_s rows_ns values_s. Rows of None are the
-    one-hot rows of all keys, n = s, without the product. "..." is [b, t] for all steps of a target, [b] for one step.
-    Training losses contain dropout and label smoothing, log-probabilities do not.
+    Rows of weights [..., n, s] define the contexts to read: context_n = sum_s rows_ns values_s. Rows of None stand for
+    the one-hot rows of all keys (n = s), and avoid the product. "..." is [b, t] for all steps of a target, [b] for one
+    step. Training losses contain dropout and label smoothing, log-probabilities do not.
     """
 
     losses: Callable  # (readout [..., d], targets [...]) -> (training loss [...], negative log-likelihood [...])
@@ -50,13 +50,13 @@ class Readout(NamedTuple):
     row_losses: Callable  # (memory, steps, rows [b, t, n, s] or None, targets [b, t]) -> (loss, nll), each [b, t, n]
     row_log_probs: Callable  # (memory, steps, rows [..., n, s] or None) -> log p(word) [..., n, v]
     embed: Callable  # target tokens [...] -> embeddings [..., e]
-    scores: Callable  # (query [b, t, q], memory) -> scores of the keys, before they are normalized [b, t, s]
+    scores: Callable  # (query [b, t, q], memory) -> unnormalized scores of the keys [b, t, s]
     vocab_size: int
     step: Int[Array, ""] | int = 0  # updates so far, in training
 
 
 class TokenLosses(NamedTuple):
-    """The loss of each target token: what is minimized (value and gradient), and the negative log-likelihood."""
+    """The training loss of each target token (value and gradient), and the negative log-likelihood."""
 
     loss: Float[Array, "b t"]
     nll: Float[Array, "b t"]
@@ -70,20 +70,20 @@ def falling(step: Int[Array, ""] | int, num_steps: int) -> Float[Array, ""]:
 class SoftObjective(nn.Module, kw_only=True):
     """-log p(y | context): for soft attention, and for every reading that is differentiable or deterministic.
 
-    Base of the other objectives, and their interface. `steps` are the outputs of the decoder and `memory` what it read.
+    Base class and interface of the other objectives. `steps` are the outputs of the decoder, `memory` is its memory.
     """
 
     num_trajectories = 1  # runs of the decoder over each sentence in training
-    soft_steps = 0  # training steps over which soft attention gives way to the objective
+    soft_steps = 0  # training steps over which the loss changes from soft attention to the objective
     cooling = None  # the temperature of relaxed samples, by training step
-    is_latent = False  # one key is read at a time, sampled from the weights
+    is_latent = False  # hard attention: one key is read at a time, sampled from the weights
 
     def soft_share(self, step: Int[Array, ""] | int) -> Float[Array, ""] | None:
-        """Returns the share that the loss of the mean context has at a training step; None: none at any step."""
+        """Returns the weight of the mean context's loss at a training step; None: always zero."""
         return None
 
     def mean_share(self, step: Int[Array, ""] | int) -> Float[Array, ""] | float | None:
-        """Returns the probability that a trajectory reads mean contexts, not sampled ones; None: none ever does."""
+        """Returns the probability that a trajectory reads mean contexts, not sampled ones; None: always zero."""
         return None
 
     def losses(
@@ -100,11 +100,11 @@ class SoftObjective(nn.Module, kw_only=True):
         return TokenLosses(loss, nll)
 
     def copied(self, source: Source) -> Int[Array, "b s"] | None:
-        """Returns the target id of each source token for `StepOutputs.copied`; None where none is copied."""
+        """Returns the target id of each source token for `StepOutputs.copied`; None without copying."""
         return None
 
     def start(self, readout: Readout, memory: PyTree) -> PyTree:
-        """Returns the first state of the objective in decoding; () where it has none."""
+        """Returns the initial state of the objective in decoding; () without a state."""
         return ()
 
     def step(self, readout: Readout, memory: PyTree, state: PyTree, token: Int[Array, "b"], steps: StepOutputs):
@@ -138,17 +138,17 @@ class SoftObjective(nn.Module, kw_only=True):
 class TrajectoryObjective(SoftObjective, kw_only=True):
     """Hard attention with the sampled context fed back into the decoder (Xu 2015, arXiv 1502.03044).
 
-    The samples of all steps make one trajectory; `num_trajectories` of them run side by side. A sample changes every
-    later loss. With R_t = sum_{t' >= t} f_t' the surrogate of a trajectory is
+    The samples of all steps form a trajectory; `num_trajectories` of them are computed in parallel. A sample affects
+    every later loss. With R_t = sum_{t' >= t} f_t' the surrogate of a trajectory is
 
         sum_t f_t + (R_t - b_t) log a(x_t).
 
     b_t is computed from the query of step t, which depends on x_1 ... x_{t-1} but not on x_t: the hidden state after
     the step may depend on the sampled context, and such a baseline would bias the gradient. With `leave_one_out`, b_t
-    is the mean R_t of the other trajectories. With `mean_probability` some trajectories read the mean context at every
-    step, which is soft attention, and have no second term (section 4.1: 1/2); in the first `soft_steps` steps of the
-    training there are more of them, at first all. Penalties of the weights enter with their own gradient alone: how x_t
-    changes the weights of later steps is not part of it.
+    is the mean R_t of the other trajectories. With `mean_probability` (section 4.1: 1/2) some trajectories read the
+    mean context at every step, which is soft attention, and have no second term; in the first `soft_steps` training
+    steps there are more of them, initially all. Penalties of the weights contribute only their direct gradient: the
+    effect of x_t on the weights of later steps is not included.
     """
 
     num_trajectories: int = 1
@@ -183,7 +183,7 @@ class TrajectoryObjective(SoftObjective, kw_only=True):
 
 
 class MixtureObjective(SoftObjective, kw_only=True):
-    """Base of objectives that predict a mixture over contexts, whose best tokens are found among all tokens."""
+    """Base of objectives that predict a mixture over contexts; its best tokens are found among all tokens."""
 
     is_latent: ClassVar[bool] = True
 
@@ -200,12 +200,12 @@ class MixtureObjective(SoftObjective, kw_only=True):
 class HardObjective(MixtureObjective, kw_only=True):
     """E[f(z)]: the output layer reads one latent key, the recurrence the mean context (Deng 2018, arXiv 1807.03756).
 
-    The keys of different steps are independent, so the loss of a token needs the samples of its own step alone.
+    The keys of different steps are independent, so the loss of a token needs only the samples of its own step.
     `reading` samples the keys at which f is evaluated in training; with `soft_baseline` the baseline is f(E[z]). In
     evaluation and decoding p(y) = sum_x a_x p(y | z_x), over all keys or over the `k_max` most probable ones,
-    renormalized (Deng 2018, "K-max"). In the first `soft_steps` steps of the training the loss is s f(E[z]) +
-    (1 - s) E[f(z)], where s falls from 1 to 0: what a coin for each token would give in expectation. With `cooling`,
-    the temperature of relaxed samples falls.
+    renormalized (Deng 2018, "K-max"). In the first `soft_steps` training steps the loss is s f(E[z]) + (1 - s) E[f(z)],
+    where s falls from 1 to 0: the expectation of choosing soft attention with probability s for each token. With
+    `cooling`, the temperature of relaxed samples decreases.
     """
 
     reading: Reading = READINGS["enumeration"]
@@ -222,7 +222,9 @@ class HardObjective(MixtureObjective, kw_only=True):
         log_q, penalty = self.proposal(readout, memory, steps, targets=targets, real=real)
         sample = self._sample(log_q, readout.step)
         rows = None if sample.complete else sample.rows
-        if self.soft_baseline:  # one more evaluation of f, at the mean
+        # f is the expensive part (the output layer), so it is evaluated once for all contexts: the sampled rows and,
+        # for the soft baseline, one more row with the mean context, which is split off again below.
+        if self.soft_baseline:
             rows = jnp.concatenate([sample.rows, jax.lax.stop_gradient(jnp.exp(log_q))[..., None, :]], axis=-2)
         loss, nll = readout.row_losses(memory, steps, rows, targets)
         if self.soft_baseline:
@@ -235,6 +237,8 @@ class HardObjective(MixtureObjective, kw_only=True):
         loss, nll = loss[..., :n], nll[..., :n]
         coordinates = self.baseline.coordinates(log_q.shape[-1])
         guess = self.baseline.per_key(steps.hidden, memory.values, readout.embed(targets))
+        # `estimate` trains the network and, through log q, the attention. `own` trains only the baseline: it regresses
+        # on losses without their gradient, and contributes a gradient but no value to the loss.
         total, nll = self.estimate(
             sample, loss=loss, nll=nll, value=value, log_q=log_q, coordinates=coordinates, guess=guess
         )
@@ -244,7 +248,7 @@ class HardObjective(MixtureObjective, kw_only=True):
         return TokenLosses(total + gradient_only(own) + penalty, nll + penalty)
 
     def proposal(self, readout, memory, steps, *, targets, real):
-        """Returns (log weights to sample the keys with [b, t, s], term of the loss that comes with them [b, t])."""
+        """Returns (log weights from which keys are sampled [b, t, s], additional term of the loss [b, t])."""
         return log_of(steps.weights), 0.0
 
     def estimate(self, sample, *, loss, nll, value, log_q, coordinates, guess):
@@ -253,11 +257,11 @@ class HardObjective(MixtureObjective, kw_only=True):
         return combine(sample, loss, value, log_q, coordinates, guess), nll
 
     def reward(self, sample: Sample, loss: Float[Array, "b t n"]) -> Float[Array, "b t"]:
-        """Computes what the estimate of the gradient multiplies: a baseline learns to predict it."""
+        """Computes the factor of grad log q in the gradient estimate, which a baseline learns to predict."""
         return jnp.sum(sample.importance_weights * loss, axis=-1)
 
     def _sample(self, log_q: Float[Array, "b t s"], step: Int[Array, ""] | int) -> Sample:
-        """Samples keys; a source with fewer keys than samples gets further keys of probability zero."""
+        """Samples keys; a source with fewer keys than samples is padded with keys of probability zero."""
         size = log_q.shape[-1]
         missing = max(0, self.reading.num_keys - size)
         padded = jnp.pad(log_q, ((0, 0), (0, 0), (0, missing)), constant_values=-jnp.inf)
@@ -278,7 +282,7 @@ class HardObjective(MixtureObjective, kw_only=True):
 
 
 class MarginalObjective(HardObjective, kw_only=True):
-    """-log E[exp(-f(z))]: the likelihood itself, or a bound on it where keys are sampled; see `combine_marginal`."""
+    """-log E[exp(-f(z))]: the likelihood itself, or a bound on it if keys are sampled; see `combine_marginal`."""
 
     def estimate(self, sample, *, loss, nll, value, log_q, coordinates, guess):
         return combine_marginal(sample, loss, value), combine_marginal(sample, nll)
@@ -298,7 +302,7 @@ class ElboObjective(HardObjective, kw_only=True):
 
 
 class MarkovObjective(MixtureObjective, kw_only=True):
-    """Exact hard attention: the keys x_t are the states of a Markov chain, summed out by dynamic programming.
+    """Exact hard attention: the keys x_t are the states of a Markov chain, marginalized by dynamic programming.
 
     p(y) = sum_x prod_t p(x_t | x_{t-1}, y_<t) p(y_t | z_{x_t}, y_<t). With `monotonic`, x_t is not before x_{t-1}
     (Wu & Cotterell 2019, arXiv 1905.06319: order 0). With `jump_size` > 0 the chain is of order 1: the decoder state
@@ -332,7 +336,7 @@ class MarkovObjective(MixtureObjective, kw_only=True):
         return jnp.log(initial_weights(memory.key_mask)), log_probs, jnp.ones(batch_size, bool)
 
     def step(self, readout, memory, state, token, steps):
-        """Updates the posterior over the keys by `token`, then predicts the key and the token of the next step."""
+        """Updates the posterior over the keys with `token`, then predicts key and token of the next step."""
         log_predictive, log_probs, first = state
         nll = -jnp.take_along_axis(log_probs, token[:, None, None], axis=-1)[..., 0]
         log_posterior = jnp.where(first[:, None], log_predictive, update(log_predictive, nll)[1])
@@ -354,7 +358,7 @@ class MarkovObjective(MixtureObjective, kw_only=True):
 class InferenceNetwork(nn.Module, kw_only=True):
     """log q(x_t | source, target) [b, t, s]: a bidirectional RNN over the target scores the values (Deng 2018).
 
-    q is zero for keys that are not `possible`, those to which the attention gives no weight: KL(q || a) would be
+    q is zero for keys that are not `possible`, to which the attention a gives no weight, since KL(q || a) would be
     infinite.
     """
 
@@ -378,7 +382,7 @@ class InferenceNetwork(nn.Module, kw_only=True):
 
 
 def mixture(log_weights: Float[Array, "... n"], log_probs: Float[Array, "... n v"]) -> Float[Array, "... v"]:
-    """log sum_n exp(log_weights_n) p_n, with uniform weights where all are zero."""
+    """log sum_n exp(log_weights_n) p_n, with uniform weights if all weights are zero."""
     empty = jnp.all(log_weights == -jnp.inf, axis=-1, keepdims=True)
     log_weights = jnp.where(empty, -jnp.log(float(log_weights.shape[-1])), log_weights)
     return jax.nn.logsumexp(log_weights[..., None] + log_probs, axis=-2)

@@ -1,4 +1,4 @@
-"""Options of sequence-to-sequence models: any encoder, a decoder, what it reads, and the loss."""
+"""Options of sequence-to-sequence models: encoder, decoder, attention to the source, and loss."""
 
 import dataclasses
 from collections import ChainMap
@@ -38,7 +38,7 @@ class SourceAttentionOptions(DroppedAttentionOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PenaltyOptions(Options):
-    """Options of a term of the loss that is about attention weights."""
+    """Options of a penalty of the attention weights in the loss."""
 
     term: ClassVar[str]  # field of Penalties
 
@@ -47,14 +47,14 @@ class PenaltyOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DoublyStochastic(PenaltyOptions):
-    """Options of sum_i (1 - sum_t a_ti)^2: all keys are to be read alike (Xu 2015)."""
+    """Options of sum_i (1 - sum_t a_ti)^2, which favours reading all keys equally (Xu 2015)."""
 
     term: ClassVar[str] = "doubly_stochastic"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entropy(PenaltyOptions):
-    """Options of the entropy of the attention weights, rewarded (Xu 2015)."""
+    """Options of an entropy bonus of the attention weights (Xu 2015)."""
 
     term: ClassVar[str] = "entropy"
 
@@ -71,14 +71,14 @@ PENALTIES = {kind.term: kind for kind in (DoublyStochastic, Entropy, CoveragePen
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FedTags(Options):
-    """Options of tags whose one vector enters every step."""
+    """Options of tags that enter every step as one vector."""
 
     attends: ClassVar[bool] = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttendedTags(Options):
-    """Options of tags that are a second memory."""
+    """Options of tags that are a second memory for attention."""
 
     attends: ClassVar[bool] = True
 
@@ -183,7 +183,7 @@ class Seq2SeqOptions(OutputUser, EncoderUser, Family):
         return self.attention.build(self.hidden_size, read=self.objective.reading_of_decoder())
 
     def build_decoder(self, setting: Setting):
-        """Builds the decoder, but for tags."""
+        """Builds the decoder, without attention to tags."""
         return self.decoder.build(
             features=self.hidden_size,
             embedded_size=self.embedding_size,
@@ -197,7 +197,8 @@ class Seq2SeqOptions(OutputUser, EncoderUser, Family):
         """Builds the objective of a model with attention.
 
         Raises:
-            UserError: the attention moves along an image, or has parts that act on a context that the loss lacks.
+            UserError: the attention moves along an image, or has parts that act on a context that the loss does not
+                use.
         """
         attention, objective = self.attention, self.objective
         if sizes.image is not None and (attention.moves_along or (objective.sums_chains and objective.monotonic)):
@@ -230,7 +231,7 @@ class Seq2SeqOptions(OutputUser, EncoderUser, Family):
         return objective.build(decoder.attention, decoder, Context(sizes, setting, self.output))
 
     def build_penalties(self) -> Penalties | None:
-        """Builds the terms of the loss that are about attention weights; None without any."""
+        """Builds the penalties of the attention weights; None without any."""
         if not self.penalties:
             return None
         if self.objective.sums_chains:
@@ -238,10 +239,10 @@ class Seq2SeqOptions(OutputUser, EncoderUser, Family):
         return Penalties(**{penalty.term: penalty.weight for penalty in self.penalties})
 
     def with_tags(self, decoder):
-        """Returns the decoder with attention to tags, where there is one.
+        """Adds attention to tags to the decoder, if it is chosen.
 
         Raises:
-            UserError: it cannot have any.
+            UserError: the decoder cannot attend to tags.
         """
         if not self.tags.attends:
             return decoder
@@ -253,7 +254,7 @@ class Seq2SeqOptions(OutputUser, EncoderUser, Family):
         return decoder.clone(tag_attention=self.tags.attention.over(self.attention).build(self.hidden_size))
 
     def check_states(self, width: int) -> None:
-        """Raises a UserError if states of this width do not fit what reads them: the output layer, the decoder."""
+        """Raises a UserError if the output layer or the decoder cannot read states of this width."""
         if self.tie_embeddings and self.embedding_size != width:
             raise UserError(
                 "model.tie_embeddings needs model.embedding_size and the width of the readout to be equal, got "

@@ -15,15 +15,15 @@ from attn_jax.types import Array, Bool, Float, wide
 
 @dataclasses.dataclass(frozen=True)
 class Penalties:
-    """Computes, of a target, doubly_stochastic * sum_i (1 - sum_t a_ti)^2 - entropy * sum_t H(a_t)
+    """Computes for a target doubly_stochastic * sum_i (1 - sum_t a_ti)^2 - entropy * sum_t H(a_t)
         + coverage * sum_t sum_i min(a_ti, c_ti), where c_ti = sum_{u < t} a_ui.
 
-    The first (section 4.2.1) asks that every key be read as much as every other. As the weights of a target sum to its
-    number of tokens C (for normalizers that sum to one), it is a constant + sum_i (sum_t a_ti)^2, with the same
-    gradient for any other number in the place of 1, such as C / keys. It makes each map flat and keeps two tokens from
-    reading one key, which is wrong where two words name one object. The second (section 4.1) keeps sampled attention
-    from settling too early.
-    The third (See 2017, equation 12) asks that no key be read twice; it is at most the number of target tokens.
+    The first term (section 4.2.1) favours reading all keys equally. As the weights of a target sum to its number of
+    tokens C (for normalizers that sum to one), it is a constant + sum_i (sum_t a_ti)^2, with the same gradient if 1 is
+    replaced by any other number, such as C / keys. It flattens each map and keeps two tokens from reading the same key,
+    which is wrong if two words name the same object. The second term (section 4.1) keeps sampled attention from
+    converging too early. The third term (See 2017, equation 12) penalizes reading a key twice; it is at most the number
+    of target tokens.
     """
 
     doubly_stochastic: float = 0.0
@@ -34,8 +34,8 @@ class Penalties:
     def __call__(
         self, weights: Float[Array, "b t s"], *, real: Bool[Array, "b t"], key_mask: Bool[Array, "b s"]
     ) -> Float[Array, "b t"]:
-        """Computes the terms; that of the whole target stands at its first token, so that their sum is right."""
-        weights = jnp.where(real[..., None], wide(weights), 0)  # they are part of the loss
+        """Computes the terms [b, t]; the term of the whole target is at its first token, so that the sum is right."""
+        weights = jnp.where(real[..., None], wide(weights), 0)  # widened to float32, as a part of the loss
         missing = jnp.where(key_mask, 1 - jnp.sum(weights, axis=1), 0)
         whole = self.doubly_stochastic * jnp.sum(jnp.square(missing), axis=-1)
         first = (jnp.arange(weights.shape[1]) == 0) & real

@@ -7,7 +7,7 @@ from attn_jax.outputs.pointer import Pointer
 
 
 class PointerObjective(MixtureObjective, kw_only=True):
-    """-log p(y) of the mixture of the vocabulary and the attended source tokens (See 2017, arXiv 1704.04368).
+    """-log p(y) for the mixture of the vocabulary and the attended source tokens (See 2017, arXiv 1704.04368).
 
     The gate reads [mean of the values; state of the decoder; its embedded input] (equation 8).
     """

@@ -1,4 +1,4 @@
-"""The recurrent layers of a decoder, and the bridges that make their first states from the states of the encoder."""
+"""The recurrent layers of a decoder, and the bridges that make their initial states from the encoder's states."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -19,14 +19,14 @@ class EncoderStates:
     states: Float[Array, "b s d"]
     mask: Bool[Array, "b s"]  # True at real tokens
     last: tuple[State, ...]  # final state of each layer
-    tags: PyTree = None  # of a source with tags: Tags, or one vector [b, e] for all tags
+    tags: PyTree = None  # for a source with tags: Tags, or one vector [b, e] for all tags
 
 
 class Bridge:
-    """The first states of a decoder's layers, made from the encoder's.
+    """Makes the initial states of a decoder's layers from the encoder's states.
 
     `needs_every_layer`: the encoder must have as many layers as the decoder, each of the same width.
-    `needs_every_state`: a layer of the encoder must have as many states as one of the decoder: h, or h and c.
+    `needs_every_state`: encoder and decoder layers must have the same number of states: h, or h and c.
     """
 
     needs_every_layer: ClassVar[bool] = False
@@ -39,14 +39,14 @@ class Bridge:
     def start(
         self, encoded: EncoderStates, layers: Sequence[Recurrence], projections: Sequence[nn.Dense]
     ) -> tuple[State, ...]:
-        """Returns the first state of each layer; `projections` has num_projections entries per layer, in order."""
+        """Returns the initial state of each layer; `projections` has num_projections entries per layer, in order."""
         raise NotImplementedError
 
 
 class DenseBridge(Bridge):
     """h = tanh(W last_h + b) and c = W last_c + b in each layer.
 
-    A decoder with more layers than the encoder takes the states of the encoder's last layer for the rest.
+    If the decoder has more layers than the encoder, the other layers use the states of the encoder's last layer.
     """
 
     needs_every_state: ClassVar[bool] = True
@@ -97,7 +97,7 @@ class CopyBridge(Bridge):
 
 
 class ZerosBridge(Bridge):
-    """Zeros: the source enters through the attention alone."""
+    """Zeros: the source enters only through attention."""
 
     def start(self, encoded, layers, projections):
         return tuple(layer.initial_state(encoded.states.shape[0]) for layer in layers)
@@ -115,8 +115,8 @@ BRIDGES = {
 class Stack(nn.Module, kw_only=True):
     """The recurrent layers of a decoder: embedded tokens in, hidden states of the last layer out.
 
-    The input of a step is [embedded; extra], where `extra` (a context, say) may be known only inside the loop. The
-    product W [embedded; extra] is therefore split, and the part of the embedded tokens computed for all steps at once.
+    The input of a step is [embedded; extra], where `extra` (such as a context) may be known only inside the loop. The
+    product W [embedded; extra] is therefore split, and the part of embedded tokens is computed for all steps at once.
     """
 
     cell: Cell
@@ -132,7 +132,7 @@ class Stack(nn.Module, kw_only=True):
             Recurrence(cell=self.cell, features=self.features, dtype=self.dtype) for _ in range(self.num_layers)
         ]
         self.between = Dropout(rate=self.dropout)
-        # Has parameters only where a decoder gives an `extra`: a flax module that is never called has none.
+        # Has parameters only if a decoder passes an `extra`: a flax module that is never called has none.
         self.extra = nn.Dense(self.cell.num_gates * self.features, use_bias=False, dtype=self.dtype)
         count = self.bridge.num_projections(self.cell) * self.num_layers
         self.bridges = [nn.Dense(self.features, dtype=self.dtype) for _ in range(count)]
@@ -169,7 +169,7 @@ class Stack(nn.Module, kw_only=True):
         masks: tuple = (),
         train: bool = False,
     ) -> tuple[State, ...]:
-        """Computes one step of every layer; the hidden state of the last layer is the result's [-1][0]."""
+        """Computes one step of every layer; result[-1][0] is the hidden state of the last layer."""
         masks = masks or (None,) * self.num_layers
         projected = projected if extra is None else projected + self.extra(extra)
         new = []
@@ -187,7 +187,7 @@ class Stack(nn.Module, kw_only=True):
         extra: Float[Array, "b x"] | None = None,
         train: bool = False,
     ) -> Float[Array, "b t d"]:
-        """Computes all steps at once, layer after layer, for an `extra` that is the same at every step."""
+        """Computes all steps, layer by layer, for an `extra` that is the same at every step."""
         masks = self.masks(embedded.shape[0], train)
         everywhere = jnp.ones(embedded.shape[:2], bool)
         outputs = embedded

@@ -1,11 +1,11 @@
-"""A Transformer decoder that offers the read of its last layer, so that any objective may choose what is read.
+"""A Transformer decoder that separates the read of its last layer, so that any objective can choose the context.
 
     layers 1 ... L - 1     Transformer layers with a source (Vaswani 2017, arXiv 1706.03762)
     layer L                self-attention;  weights of one head over the source
     readout(x, context)    x + W_o context + b_o, the feed-forward part, the last norm
 
-Contexts of the last layer enter no other position, so a key may be sampled, or summed out, for each target token by
-itself. What follows the read is computed without dropout, except for that of the readout.
+Contexts of the last layer enter no other position, so a key can be sampled, or marginalized, independently for each
+target token. Everything after the read is computed without dropout, except for the dropout of the readout.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from attn_jax.types import Array, Float, Int, PyTree
 
 @struct.dataclass
 class SourceMemory(Memory):
-    """Memory of the source for the one head of the last layer, with those of the layers before it."""
+    """Memory of the source for the single head of the last layer, with the memories of the earlier layers."""
 
     layers: tuple[PyTree, ...] = ()
 
@@ -35,8 +35,8 @@ class SourceMemory(Memory):
 class TransformerDecoder(Decoder, kw_only=True):
     """Transformer layers, of which the last reads the source with one head, `attention`.
 
-    `stack` has the layers before, without a norm of its own; `make_layer` makes the last one, from what makes its
-    attention to the source.
+    `stack` has the earlier layers, without a final norm; `make_layer` makes the last layer from a function that makes
+    its attention to the source.
     """
 
     stack: TransformerStack
@@ -92,8 +92,8 @@ class TransformerDecoder(Decoder, kw_only=True):
         caches: tuple[PyTree, PyTree],
         train: bool = False,
     ) -> tuple[tuple[PyTree, PyTree], StepOutputs]:
-        """Computes all positions: (caches with them, outputs)."""
-        mask = jnp.ones(positions.shape, bool)  # what follows a target changes nothing before it
+        """Computes all positions; returns (updated caches, outputs)."""
+        mask = jnp.ones(positions.shape, bool)  # causal: padding after a target does not change it
         x, before, reads = self.stack.run(
             embedded, mask, positions=positions, caches=caches[0], source=memory.layers, train=train
         )

@@ -15,17 +15,17 @@ from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree, Source
 
 @struct.dataclass
 class DecodeState:
-    """The state of decoding; "..." is empty, or the axis of beams in a search."""
+    """The state of decoding; "..." is empty, or the beam axis in a search."""
 
-    position: Int[Array, "b ..."]  # of the next token
-    caches: tuple[PyTree, ...]  # of the tokens so far, for each layer
+    position: Int[Array, "b ..."]  # position of the next token
+    caches: tuple[PyTree, ...]  # for each layer, with the tokens so far
 
 
 class TeacherForced(SequenceModule, kw_only=True):
     """Base of the Transformers: embeddings, and the losses of the teacher-forced pass.
 
     A subclass defines the pass, unroll(source [b, s], target_in [b, t], train) -> (states of the target [b, t, d],
-    attention weights on the source, the mean over the heads of the last layer [b, t, s]), and a step of decoding,
+    mean over the heads of the last layer's attention weights on the source [b, t, s]), and a step of decoding,
     advance(memory, decode state, token [b]) -> (decode state, states [b, d]).
     """
 
@@ -80,12 +80,12 @@ class TeacherForced(SequenceModule, kw_only=True):
 
 
 class Transformer(TeacherForced, kw_only=True):
-    """An encoder, and a causal stack that attends to its states. Any encoder of layers/ will do."""
+    """An encoder (any encoder of layers/), and a causal stack that attends to its states."""
 
     encoder: nn.Module
     decoder: TransformerStack
     picture: nn.Module | None = None  # embeds sources that are images, see layers/pictures.py
-    invariant_tags: bool = False  # take "text eos tags" apart, see models/tags.py; needs an encoder with positions
+    invariant_tags: bool = False  # split "text eos tags", see models/tags.py; needs an encoder with positions
     eos: int = 3
 
     def setup(self):
@@ -99,7 +99,7 @@ class Transformer(TeacherForced, kw_only=True):
         return self.decoder.read_source(states, mask)
 
     def _embedded(self, source: Source) -> tuple[Float[Array, "b s d"], Bool[Array, "b s"], dict[str, Array]]:
-        """Returns what the encoder is given: embedded source, mask, and the positions of a source with tags."""
+        """Returns the inputs of the encoder: embedded source, mask, and the positions of a source with tags."""
         given = {}
         if self.picture is None:
             embedded, mask = self.embed_source(source), source != self.pad
@@ -146,7 +146,7 @@ class Transformer(TeacherForced, kw_only=True):
     def advance_with_weights(
         self, memory: PyTree, state: DecodeState, token: Int[Array, "b"]
     ) -> tuple[DecodeState, Float[Array, "b d"], Float[Array, "b s"]]:
-        """Returns (decode state, states, weights on the source: the mean over the heads of the last layer)."""
+        """Returns (decode state, states, mean over the heads of the last layer's weights on the source)."""
         states, caches, reads = self.decoder.step(
             self.target_embedding(token), position=state.position, caches=state.caches, source=memory
         )

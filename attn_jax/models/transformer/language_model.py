@@ -2,8 +2,8 @@
 
     source tokens, eos, bos, target tokens, eos, pad ...
 
-or, where the target continues the source, eos, bos, source tokens, target tokens, eos, pad. The loss is that of the
-target tokens. With an empty source this is plain language modelling.
+or, if the target continues the source, eos, bos, source tokens, target tokens, eos, pad. Only target tokens enter the
+loss. With an empty source this is plain language modelling.
 """
 
 from typing import ClassVar
@@ -20,11 +20,11 @@ from attn_jax.types import Array, Float, Int, PyTree
 
 @struct.dataclass
 class DecodeState:
-    """The state of decoding; "..." is empty, or the axis of beams in a search."""
+    """The state of decoding; "..." is empty, or the beam axis in a search."""
 
-    position: Int[Array, "b ..."]  # of the next token
-    first: Int[Array, "b ..."]  # the token that `step` reads in place of bos; -1 for bos and after the first step
-    caches: tuple[PyTree, ...]  # of the tokens so far, for each layer
+    position: Int[Array, "b ..."]  # position of the next token
+    first: Int[Array, "b ..."]  # token that the first `step` reads instead of bos; -1: none, also after the first step
+    caches: tuple[PyTree, ...]  # for each layer, with the tokens so far
 
 
 class LanguageModel(TeacherForced, kw_only=True):
@@ -38,7 +38,7 @@ class LanguageModel(TeacherForced, kw_only=True):
     continue_source: bool = False
     bos: int = 2
     eos: int = 3
-    reads_target: ClassVar[bool] = True  # weights on the source sum to less than one: it attends to the target too
+    reads_target: ClassVar[bool] = True  # weights on the source sum to less than one: also attends to the target
 
     def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, train: bool = False):
         embedded, real, own, columns = self._text(source, target_in)
@@ -52,10 +52,10 @@ class LanguageModel(TeacherForced, kw_only=True):
         return {BOTH: of_layers(self.stack.maps(embedded, real))}
 
     def _text(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"]):
-        """Returns (embedded source and target without a gap, its mask, places of the target, places of the source)."""
+        """Returns (embedded source and target without a gap, its mask, indices of target and of source)."""
         both = jnp.concatenate([source, target_in], axis=1)
         size, length = both.shape[1], jnp.sum(source != self.pad, axis=1, keepdims=True)
-        # The target follows the source without a gap: padding in between changes nothing.
+        # The target follows the source without a gap, so that padding of the source has no effect.
         place = jnp.arange(size)[None]
         columns, read = jnp.arange(source.shape[1])[None], self.embed_source(source)
         if self.continue_source and source.shape[1] > 1:  # else it is eos alone, as in training
@@ -74,7 +74,7 @@ class LanguageModel(TeacherForced, kw_only=True):
         embedded, num_read = self.embed_source(source), jnp.sum(source != self.pad, axis=1)
         first = jnp.full(len(source), -1, jnp.int32)
         if self.continue_source:
-            # source eos  ->  eos bos source; the last token of it is left for the first `step`
+            # source eos  ->  eos bos source, whose last token is left for the first `step`
             num_tokens = num_read - 1
             last = jnp.take_along_axis(source, jnp.maximum(num_tokens - 1, 0)[:, None], axis=1)[:, 0]
             first = jnp.where(num_tokens > 0, last, first)

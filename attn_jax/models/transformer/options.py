@@ -105,7 +105,7 @@ class TransformerOptions(SharedEmbeddingOptions, OutputUser, EncoderUser, Family
         return Model(module)
 
     def pointer_fields(self, sizes: TextSizes, setting: Setting, attention: Options) -> dict[str, Any]:
-        """Returns the fields of a Transformer that copies source tokens; {} for one that does not."""
+        """Returns the fields of a Transformer that copies source tokens; {} without a pointer."""
         if not self.pointer:
             return {}
         if not attention.kept:

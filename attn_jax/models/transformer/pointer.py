@@ -14,8 +14,8 @@ class PointerTransformer(Transformer, kw_only=True):
     """A Transformer whose next token is generated, or copied from the source (See 2017, arXiv 1704.04368).
 
     The weights on the source are the mean over the heads of the last layer. The gate reads [state; embedded input],
-    since the state contains the context.
-    The memory of decoding is (memory of each layer, target id of each source token).
+    since the state contains the context. The memory of decoding is (memory of each layer, target id of each source
+    token).
     """
 
     pointer: Pointer

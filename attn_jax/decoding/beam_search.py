@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.decoding.decode import Hypotheses, Step, candidates, checked_limits, is_going_on
-from attn_jax.errors import UserError
 from attn_jax.token_ids import NEVER_GENERATED
 from attn_jax.types import Array, Bool, Float, Int, PyTree
 
@@ -68,10 +67,10 @@ def beam_search(
     `memory` is not copied for each beam: `step` is vmapped over a second axis of `state` and token only.
 
     Raises:
-        UserError: beam_size or max_length < 1, or `limits` are not [b].
+        ValueError: beam_size or max_length < 1, or `limits` are not [b].
     """
     if beam_size < 1:
-        raise UserError(f"beam_size is {beam_size}; expected at least 1")
+        raise ValueError(f"beam_size is {beam_size}; expected at least 1")
     limits = checked_limits(limits, max_length)
     # The best 2k extensions of all beams are among the best 2k of each.
     step_best = lambda memory, state, token: step(memory, state, token, 2 * beam_size + len(forbidden))  # noqa: E731

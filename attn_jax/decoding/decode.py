@@ -23,7 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Key
 
-from attn_jax.errors import UserError
 from attn_jax.token_ids import NEVER_GENERATED
 from attn_jax.types import Array, Bool, Callable, Float, Int, PyTree
 
@@ -47,12 +46,12 @@ def candidates(
 
 
 def checked_limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array, "b"]:
-    """Returns the limits, cut to max_length; raises a UserError if either is invalid."""
+    """Returns the limits, cut to max_length; raises a ValueError if either is invalid."""
     if max_length < 1:
-        raise UserError(f"max_length is {max_length}; expected at least 1")
+        raise ValueError(f"max_length is {max_length}; expected at least 1")
     limits = jnp.asarray(limits, jnp.int32)
     if limits.ndim != 1:
-        raise UserError(f"limits have the shape {limits.shape}; expected [b], one for each sentence")
+        raise ValueError(f"limits have the shape {limits.shape}; expected [b], one for each sentence")
     return jnp.clip(limits, 0, max_length)
 
 
@@ -119,7 +118,7 @@ def greedy(
     """Takes the most probable token at each step.
 
     Raises:
-        UserError: max_length < 1, or `limits` are not [b].
+        ValueError: max_length < 1, or `limits` are not [b].
     """
 
     def choose(t, candidates):
@@ -157,7 +156,7 @@ def sample(
     Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1 (nucleus).
 
     Raises:
-        UserError: temperature is negative or not finite, top_k < 0, top_p is not in (0, 1], max_length < 1, or
+        ValueError: temperature is negative or not finite, top_k < 0, top_p is not in (0, 1], max_length < 1, or
             `limits` are not [b].
     """
     check_sampling(temperature, top_k, top_p)
@@ -185,9 +184,9 @@ def sample(
 
 
 def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
-    """Raises a UserError for options of `sample` that are out of range."""
+    """Raises a ValueError for options of `sample` that are out of range."""
     if not 0 <= temperature < math.inf or top_k < 0 or not 0 < top_p <= 1:
-        raise UserError(
+        raise ValueError(
             "sampling: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
             f"got temperature={temperature}, top_k={top_k}, top_p={top_p}"
         )

@@ -76,7 +76,10 @@ class SampleOptions(GreedyOptions):
     n_best: int = option(1, "samples per sentence", at_least=1)
 
     def __post_init__(self):
-        check_sampling(self.temperature, self.top_k, self.top_p)
+        try:
+            check_sampling(self.temperature, self.top_k, self.top_p)
+        except ValueError as error:
+            raise UserError(f"decode.method: {error}") from None
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -31,9 +31,9 @@ def summarize(values: Sequence[float]) -> dict[str, Any]:
 
 def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     if len(hypotheses) != len(references):
-        raise UserError(f"there are {len(hypotheses)} hypotheses but {len(references)} references; expected as many")
+        raise ValueError(f"there are {len(hypotheses)} hypotheses but {len(references)} references; expected as many")
     if not references:
-        raise UserError("there are no sentences to score; expected at least one hypothesis and its reference")
+        raise ValueError("there are no sentences to score; expected at least one hypothesis and its reference")
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
@@ -83,7 +83,8 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: 
         text that is tokenized already at spaces.
 
     Raises:
-      UserError: if the numbers of sentences differ or are zero, or the tokenizer is unknown or cannot be used here.
+      ValueError: the numbers of sentences differ or are zero.
+      UserError: the tokenizer is unknown or cannot be used here.
 
     Papineni et al. 2002, "BLEU"; Post 2018, "A Call for Clarity in Reporting BLEU Scores".
     """
@@ -97,7 +98,7 @@ def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokeni
     """Computes the counts of BLEU for each pair: both lengths, then matching and all n-grams for n = 1 to 4; [n, 10].
 
     Raises:
-      UserError: as `corpus_bleu`.
+      ValueError: the numbers of sentences differ or are zero.
     """
     _check_pairs(hypotheses, references)
     return np.array(_bleu(tokenize)._extract_corpus_statistics(list(hypotheses), [list(references)]), np.int64)

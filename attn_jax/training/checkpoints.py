@@ -81,9 +81,9 @@ class Checkpoints:
         self.best_name, self.best_mode = best_metric
         self.read_only, self.check = read_only, check
         if self.best_mode not in ("min", "max"):
-            raise UserError(f"best_metric {self.best_name!r}: expected 'min' or 'max', got {self.best_mode!r}")
+            raise ValueError(f"best_metric {self.best_name!r}: expected 'min' or 'max', got {self.best_mode!r}")
         if keep < 1:
-            raise UserError(f"train.keep must be at least 1, got {keep}")
+            raise ValueError(f"keep is {keep}; expected at least 1")
         if read_only and not self.directory.is_dir():
             raise UserError(f"there are no checkpoints: {self.directory} does not exist")
         self.measured: dict[int, dict] = {}  # step -> metrics

@@ -74,10 +74,10 @@ def make_train_step(
         by_rows: loss_fn is a RowLoss, and the step updates only the rows of tables that it reads; see row_updates.py.
 
     Raises:
-        UserError: microbatches < 1; the step raises it if microbatches does not divide the rows.
+        ValueError: microbatches < 1; the step raises it if microbatches does not divide the rows.
     """
     if microbatches < 1:
-        raise UserError(f"train.microbatches is {microbatches}; expected at least 1")
+        raise ValueError(f"microbatches is {microbatches}; expected at least 1")
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         rng = jax.random.fold_in(state.rng, state.step)

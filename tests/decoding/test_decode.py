@@ -22,7 +22,6 @@ from attn_jax.decoding import decode
 from attn_jax.decoding.beam_search import beam_search
 from attn_jax.decoding.options import METHODS, DecodeOptions
 from attn_jax.decoding.translate import Translator
-from attn_jax.errors import UserError
 from attn_jax.models.base import best_tokens
 from attn_jax.runs.build import build_setup
 from attn_jax.runs.options import resolve
@@ -305,7 +304,7 @@ def test_impossible_continuations_are_not_returned():
 
 
 def test_a_beam_needs_a_size():
-    with pytest.raises(UserError, match="beam_size is 0; expected at least 1"):
+    with pytest.raises(ValueError, match="beam_size is 0; expected at least 1"):
         beam(TABLES, LIMITS, 0, 0.0)
 
 
@@ -333,7 +332,7 @@ def unchecked():
 def test_a_room_or_limits_that_cannot_be_used_are_errors(method, limits, max_length, message, unchecked):
     options = {"beam": {"beam_size": 2}, "sample": {"rngs": jax.random.split(jax.random.key(0), BATCH)}}
     search = functools.partial(METHODS[method].search, **options.get(method, {}), **IDS)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(ValueError, match=message):
         search(best_of(step), {"table": jnp.asarray(TABLES)}, initial(BATCH), max_length=max_length, limits=limits)
 
 

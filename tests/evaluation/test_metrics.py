@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attn_jax.errors import UserError
 from attn_jax.evaluation import metrics
 from attn_jax.evaluation.text import TEXT_METRICS
 from attn_jax.runs.options import resolve
@@ -137,7 +136,7 @@ def test_no_warning_about_tokenized_text(capfd, caplog):
     ],
 )
 def test_wrong_input_is_one_clear_line(call, message):
-    with pytest.raises(UserError) as error:
+    with pytest.raises(ValueError) as error:
         call()
     assert str(error.value).startswith(message) and "\n" not in str(error.value)
 

@@ -355,9 +355,9 @@ def test_what_cannot_be_opened_is_a_user_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot open checkpoints in .*file: (file exists|not a directory)"):
         Checkpoints(tmp_path / "file")
-    with pytest.raises(UserError, match="at least 1, got 0"):
+    with pytest.raises(ValueError, match="keep is 0; expected at least 1"):
         Checkpoints(tmp_path, keep=0)
-    with pytest.raises(UserError, match="'min' or 'max', got 'low'"):
+    with pytest.raises(ValueError, match="'min' or 'max', got 'low'"):
         Checkpoints(tmp_path, best_metric=("loss", "low"))
 
 

@@ -63,7 +63,7 @@ def test_microbatches_that_do_not_divide_are_a_user_error():
 
 
 def test_there_is_at_least_one_microbatch():
-    with pytest.raises(UserError, match=r"train\.microbatches is 0; expected at least 1"):
+    with pytest.raises(ValueError, match=r"microbatches is 0; expected at least 1"):
         make_train_step(tiny.loss_fn, tiny.optimizer(), microbatches=0)
 
 

@@ -121,42 +121,18 @@ def pmap(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
 
 
 def mesh(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
-    """The step under jit over a one-dimensional mesh of all devices, including other processes (jax.distributed)."""
+    """The step under jit over a mesh of all devices, including other processes: `fsdp` whose groups are one device."""
     devices = jax.devices() if devices is None else devices
-    batch_axis = int(seeds)
-    # Mesh(...), unlike jax.make_mesh, leaves the sharding within the step to the compiler.
-    over = Mesh(np.array(devices), (AXIS,))
-    everywhere = NamedSharding(over, PartitionSpec())
-    by_rows = NamedSharding(over, PartitionSpec(*[None] * batch_axis, AXIS))
-    step = jax.vmap(step_factory(None)) if seeds else step_factory(None)
-
-    def put(x):
-        x = np.array(x)
-        return jax.make_array_from_callback(x.shape, everywhere, lambda index: x)
-
-    def put_rows(x: np.ndarray):
-        check_divides(x.shape[batch_axis], len(devices))
-        return jax.make_array_from_callback(x.shape, by_rows, lambda index: x[index])
-
-    copy = partial(to_host, has_device_axis=False)
-    return Parallel(
-        train_step=jax.jit(
-            step, donate_argnums=0, in_shardings=(everywhere, by_rows), out_shardings=(everywhere, everywhere)
-        ),
-        put_state=lambda tree: jax.tree.map(partial(on_keys, put), tree),
-        put_batch=lambda batch: jax.tree.map(put_rows, batch),
-        get_state=copy,
-        copy_state=copy,
-    )
+    return fsdp(step_factory, devices, seeds=seeds, replicas=len(devices))
 
 
 def fsdp(
     step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False, replicas: int = 1
 ) -> Parallel:
-    """`mesh` with parameters and optimizer state divided among the devices (Rajbhandari et al. 2020, section 5; Zhao et
-    al. 2023): each array along its longest axis that they can share equally; arrays without one are replicated.
+    """The step under jit, with parameters and optimizer state divided among devices (Rajbhandari et al. 2020, section
+    5; Zhao et al. 2023): each array along its longest axis that they can share equally; others are replicated.
 
-    A device computes its rows as in `mesh`. The compiler gathers each parameter where it is used, and scatters the
+    A device computes its rows of the batch. The compiler gathers each parameter where it is used, and scatters the
     gradient, so that each device has the part that it updates.
 
     Args:
@@ -168,6 +144,7 @@ def fsdp(
     """
     devices = jax.devices() if devices is None else devices
     parts = group_size(len(devices), replicas)
+    # Mesh(...), unlike jax.make_mesh, leaves the sharding within the step to the compiler.
     over = Mesh(np.array(devices).reshape(replicas, parts), (AXIS, SHARDS))
     everywhere = NamedSharding(over, PartitionSpec())
     batch_axis = int(seeds)

@@ -1,1 +1,1 @@
-"""Command line: options, commands, runs, work directories, sweeps."""
+"""Command line: flags, modes and commands."""

@@ -1,1 +1,1 @@
-"""Measuring and using trained models: decoding, metrics, pictures."""
+"""Metrics and statistics, and each kind of data with its evaluator and its predictor."""

@@ -1,4 +1,4 @@
-"""Memories that are written: of fixed size, however many keys; see docs/recurrent_memory.md."""
+"""Memories of fixed size, however many keys: linear attention, the delta rule, ridge regression."""
 
 from attn_jax.attention.recurrent.delta import Delta
 from attn_jax.attention.recurrent.features import FEATURE_MAPS

@@ -1,1 +1,1 @@
-"""Scenes: small generated images of coloured digits, letters and shapes, with captions, questions and true boxes."""
+"""Tasks of images: files with captions or questions, and generated scenes with true boxes."""

@@ -1,1 +1,1 @@
-"""The task of a regression."""
+"""The task of a regression, from CSV files or curves."""

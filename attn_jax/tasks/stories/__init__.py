@@ -1,1 +1,1 @@
-"""The twenty bAbI tasks: their file format, and a generator of stories."""
+"""The twenty bAbI tasks of stories with questions: their file format, and a generator."""

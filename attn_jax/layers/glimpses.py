@@ -70,7 +70,7 @@ def looked_at(
 
 
 class GlimpseSensor(nn.Module, kw_only=True):
-    """g = relu(W [relu(W_crop crops); relu(W_place place)] + b): content and place of a glimpse (Mnih 2014, figure 1 B).
+    """g = relu(W [relu(W_crop crops); relu(W_place place)] + b): content and place of a glimpse (Mnih 2014, fig. 1 B).
 
     The place has no gradient, since small changes of it do not change the pixels of a crop.
     """

@@ -89,7 +89,7 @@ CELLS = {
 
 
 def cell_step(cell: Cell, params: PyTree, state: State, projected: Array, dropped: Array | None = None) -> State:
-    """Computes one step; `dropped` [..., d] is a variational dropout mask (Gal 2016), with which W h is W (dropped h)."""
+    """Computes one step; `dropped` [..., d] is a variational dropout mask (Gal 2016): W (dropped h) for W h."""
     h = state[0] if dropped is None else state[0] * dropped
     return cell.update(params["extra"], state, projected, h @ params["kernel"])
 

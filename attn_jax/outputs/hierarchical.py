@@ -81,7 +81,7 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
         return nll, nll
 
     def path(self, words: Int[Array, "..."]) -> tuple[Int[Array, "... m"], Bool[Array, "... m"], Bool[Array, "... m"]]:
-        """Returns the paths from words to the root: (inner nodes, whether the path goes right, whether the node exists)."""
+        """Returns the paths from words to the root: (inner nodes, whether it goes right, whether the node exists)."""
         parent, is_right = jnp.asarray(self.tree.parent), jnp.asarray(self.tree.is_right)
         node, nodes, right = words, [], []
         for _ in range(int(np.max(self.tree.depths()))):

@@ -3,7 +3,7 @@
     p(word) = g P_vocab(word) + (1 - g) sum_{i: copied_i = word} a_i        g = sigmoid(w . [context; state; input] + b)
 
 with a the attention weights on the source (equations 8 and 9). A source word that the target vocabulary lacks is copied
-as unk, while the paper extends the vocabulary; decode.replace_unk then replaces it by the source word of largest weight.
+as unk, while the paper extends the vocabulary; decode.unk=replace then takes the source word of largest weight.
 """
 
 import flax.linen as nn

@@ -14,8 +14,9 @@ from attn_jax.types import Array, Bool, Dtype, Float
 class Convolution(Encoder, kw_only=True):
     """Layers of x + glu(W * norm(x)), where * is a convolution over `kernel_size` positions, followed by a norm.
 
-    A state of layer l depends on l (kernel_size - 1) + 1 tokens, centred at its own. Gated linear units: Gehring 2017
-    (arXiv 1705.03122), section 3.2. Masked inputs are set to zero before each convolution, so padding changes nothing.
+    A state of layer l depends on the l (kernel_size - 1) + 1 tokens centred at its position. Gated linear units:
+    Gehring 2017 (arXiv 1705.03122), section 3.2. Masked inputs are set to zero before each convolution, so padding has
+    no effect.
     """
 
     features: int

@@ -8,7 +8,7 @@ from attn_jax.types import Array, Callable, Dtype, Float, Int
 
 
 class Table(nn.Module, kw_only=True):
-    """E[token], as nn.Embed, with lookups that training can differentiate by rows; see layers/rows.py."""
+    """E[token], like nn.Embed, with lookups that training can differentiate by rows; see layers/rows.py."""
 
     num_embeddings: int
     features: int
@@ -29,9 +29,9 @@ class Table(nn.Module, kw_only=True):
 
 
 class Embedding(nn.Module, kw_only=True):
-    """sqrt(d) E[token], with E of variance 1 / d at first.
+    """sqrt(d) E[token]; E is initialized with variance 1 / d.
 
-    Vaswani 2017 (arXiv 1706.03762), section 3.4: with this scale the same E can be the weights of the output layer.
+    Vaswani 2017 (arXiv 1706.03762), section 3.4: with this scale the output layer can share E.
     """
 
     vocab_size: int

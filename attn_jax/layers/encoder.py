@@ -12,11 +12,11 @@ from attn_jax.types import Array, Bool, Float, Int
 
 
 class Encoder(nn.Module, kw_only=True):
-    """Base of the encoders: one without attention."""
+    """Base of the encoders, without attention maps."""
 
     @checked_masks
     def maps(
         self, embedded: Float[Array, "b s e"], mask: Bool[Array, "b s"], *, positions: Int[Array, "b s"] | None = None
     ) -> list[Float[Array, "b h s s"]]:
-        """Returns the map of each layer."""
+        """Returns the attention map of each layer."""
         return []

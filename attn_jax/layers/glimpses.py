@@ -14,13 +14,13 @@ from attn_jax.types import Array, Dtype, Float, Int, UInt8
 
 
 class PlaceGrid(NamedTuple):
-    """Equal cells of an image: the places among which a policy chooses, or in which looks are counted."""
+    """Equal cells of an image, among which a policy chooses places, or in which glimpses are counted."""
 
     rows: int
     columns: int
 
     def cells(self, height: int, width: int) -> tuple[int, int]:
-        """Returns (rows, columns), whatever the size of the image."""
+        """Returns (rows, columns), which do not depend on the size of the image."""
         return self.rows, self.columns
 
     def centres(self) -> Float[Array, "s 2"]:
@@ -32,7 +32,7 @@ class PlaceGrid(NamedTuple):
 def corner(place: Float[Array, "... 2"], image: tuple[int, int], side: int) -> Int[Array, "... 2"]:
     """Returns the pixel (top, left) of the square of `side` pixels whose centre is nearest to a place.
 
-    The centre of an odd square is a pixel of the image; at the lower or right border, the last one.
+    The centre of a square with odd side is a pixel of the image; at the lower or right border, the last pixel.
     """
     size = jnp.broadcast_to(jnp.array(image), place.shape)
     nearest = jnp.floor(0.5 * (jnp.clip(place, -1, 1) + 1) * size - side / 2 + 0.5).astype(jnp.int32)
@@ -42,7 +42,7 @@ def corner(place: Float[Array, "... 2"], image: tuple[int, int], side: int) -> I
 def crop(
     pixels: UInt8[Array, "y x c"], place: Float[Array, "2"], size: int, num_scales: int
 ) -> Float[Array, "n size size c"]:
-    """Returns the crops of all scales around a place, the finest first, as numbers in [0, 1]."""
+    """Returns the crops of all scales around a place, finest first, as numbers in [0, 1]."""
     found = []
     for scale in range(num_scales):
         side = size * 2**scale
@@ -70,9 +70,9 @@ def looked_at(
 
 
 class GlimpseSensor(nn.Module, kw_only=True):
-    """g = relu(W [relu(W_crop crops); relu(W_place place)] + b): what is seen, and where (Mnih 2014, figure 1 B).
+    """g = relu(W [relu(W_crop crops); relu(W_place place)] + b): content and place of a glimpse (Mnih 2014, fig. 1 B).
 
-    The place has no gradient: which pixels a crop has does not change by a small step.
+    The place has no gradient, since small changes of it do not change the pixels of a crop.
     """
 
     size: int

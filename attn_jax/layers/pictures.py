@@ -2,8 +2,9 @@
 
     pixels uint8 [b, y, x, c] -> grid [b, rows, columns, d] -> + positions -> [b, rows columns, d]
 
-A grid has methods `cells(height, width)`, the number of rows and columns, and `edges(height, width)`, the edges between
-the pixels that are nearest to the centre of what each sees. The words of a question follow the cells, as further keys.
+A grid has methods `cells(height, width)`, the number of rows and columns, and `edges(height, width)`, the borders of
+the cells, where each pixel belongs to the cell with the nearest receptive field centre. The words of a question follow
+the cells, as further keys.
 """
 
 import math
@@ -21,11 +22,11 @@ from attn_jax.types import Array, Bool, Dtype, Float, Picture
 
 
 class ConvolutionGrid(nn.Module, kw_only=True):
-    """Blocks of convolution, layer norm and relu; the cells of the last one, mapped to `features` columns.
+    """Blocks of convolution, layer norm and relu; the output of the last block is mapped to `features` columns.
 
-    Layer i has `channels[i]` columns, a window of `kernels[i]` squared and steps of `strides[i]`; borders are filled up
-    with zeros, so a grid has ceil(height / product of the strides) rows. Such annotations of an image are those of Xu
-    2015 (arXiv 1502.03044), section 3.1.1, where the network was trained before on ImageNet.
+    Layer i has `channels[i]` channels, a window of `kernels[i]` squared and stride `strides[i]`; borders are padded
+    with zeros, so a grid has ceil(height / product of the strides) rows. They are the annotations of an image of Xu
+    2015 (arXiv 1502.03044), section 3.1.1, where the network was pretrained on ImageNet.
     """
 
     features: int
@@ -41,11 +42,11 @@ class ConvolutionGrid(nn.Module, kw_only=True):
         return height, width
 
     def edges(self, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the edges of rows and of columns in pixels: a pixel is in the cell whose centre is the nearest.
+        """Returns the edges of rows and of columns in pixels: a pixel is in the cell whose centre is nearest.
 
-        The centre of a cell is that of the square of pixels it depends on. It is not in the middle of equal parts of
-        the image: zeros are added to both borders, and one more at the end where their number is odd, which moves the
-        centres by half of a step of the layer before.
+        The centre of a cell is the centre of its receptive field, which is not the middle of an equal part of the
+        image: if an odd number of zeros is added to the borders, the end gets one more, which moves the centres by half
+        a step of the previous layer.
         """
         return self._edges(height), self._edges(width)
 
@@ -73,7 +74,7 @@ class ConvolutionGrid(nn.Module, kw_only=True):
 
 
 class PatchGrid(nn.Module, kw_only=True):
-    """A linear map of the pixels of each patch: Dosovitskiy 2021 (arXiv 2010.11929), equation 1, without the class.
+    """A linear map of each patch of pixels: Dosovitskiy 2021 (arXiv 2010.11929), equation 1, without the class token.
 
     Raises:
         ValueError: from `cells`, patches of this size do not divide the image.
@@ -107,12 +108,12 @@ class PatchGrid(nn.Module, kw_only=True):
 
 
 class NoPlaces(nn.Module, kw_only=True):
-    """No positions: a cell tells where it is only by what it sees, such as the border of the image."""
+    """No positions: the place of a cell shows only in its pixels, such as the border of the image."""
 
     features: int
 
     def __call__(self, grid: Float[Array, "b rows columns d"]) -> Float[Array, "b rows columns d"]:
-        """Returns the grid with the position of each cell."""
+        """Returns the grid with the positional encoding of each cell added."""
         return grid
 
 
@@ -132,7 +133,7 @@ class SinusoidalPlaces(NoPlaces, kw_only=True):
 
 
 class LearnedPlaces(NoPlaces, kw_only=True):
-    """A learned vector for each row and one for each column: of m + n vectors m n different sums."""
+    """A learned vector for each row and one for each column, added: m + n vectors for m n cells."""
 
     @nn.compact
     def __call__(self, grid):
@@ -180,7 +181,7 @@ class PictureEmbedding(nn.Module, kw_only=True):
 
 
 class Unchanged(Encoder, kw_only=True):
-    """The encoder that changes nothing: (mean of the embeddings, embeddings)."""
+    """The identity encoder: returns (mean of the embeddings, embeddings)."""
 
     @checked_masks
     @nn.compact

@@ -17,13 +17,13 @@ from attn_jax.types import Array, Bool, Float, wide, widest
 
 @checked_masks
 def mean_state(states: Float[Array, "b n d"], mask: Bool[Array, "b n"]) -> Float[Array, "b d"]:
-    """Returns the mean of the states where the mask is True; zeros where it is nowhere."""
+    """Returns the mean of the states where the mask is True; zeros if it is False everywhere."""
     count = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
     return jnp.sum(jnp.where(mask[..., None], states, 0), axis=-2) / count.astype(states.dtype)
 
 
 class MeanPooling(nn.Module, kw_only=True):
-    """The mean of the states, which is attention with equal weights."""
+    """The mean of the states: attention with equal weights."""
 
     num_queries: ClassVar[int] = 1
     has_penalty: ClassVar[bool] = False

@@ -1,9 +1,9 @@
-"""Positions: how attention, which does not see the order of its keys, learns where a token is.
+"""Positional encodings, which tell attention the order of its keys.
 
-A scheme acts in one of these places and does nothing in the others:
+A scheme acts in one of these places and has no effect in the others:
 
     embed(embedded [..., n, d], positions [..., n])    added to the embeddings
-    of_distance(distance [..., q, k]) [..., h, q, k]   added to the scores, of key position - query position
+    of_distance(distance [..., q, k]) [..., h, q, k]   added to the scores; distance: key position - query position
     rotary                                             queries and keys are rotated, see attention/rotary.py
     forgets                                            heads forget, see attention/forgetting.py
 
@@ -25,9 +25,9 @@ from attn_jax.types import Array, Float, Int
 
 
 class NoPositions(nn.Module, kw_only=True):
-    """No positions. A causal stack can still tell them apart: the first token sees one key, the second two, ...
+    """No positions. A causal stack can still distinguish positions: the first token sees one key, the second two, ...
 
-    Base of the other schemes, which share its fields so that all are made alike; each reads those it needs.
+    Base of the other schemes. All have the same fields, so that they are constructed alike; each reads some of them.
     """
 
     num_heads: int = 1
@@ -38,8 +38,8 @@ class NoPositions(nn.Module, kw_only=True):
     limited: ClassVar[bool] = False  # there are positions for max_length tokens only
     rotary: ClassVar[bool] = False  # queries and keys are rotated, which needs heads of even width
     forgets: ClassVar[bool] = False  # heads have forget gates
-    biased: ClassVar[bool] = False  # numbers are added to the scores, see `of_distance`
-    needs_attention: ClassVar[bool] = False  # acts on scores, queries or keys, and so not in a convolution
+    biased: ClassVar[bool] = False  # a bias is added to the scores, see `of_distance`
+    needs_attention: ClassVar[bool] = False  # acts on scores, queries or keys, and so not without attention
 
     @property
     def num_scaled(self) -> int:
@@ -47,7 +47,7 @@ class NoPositions(nn.Module, kw_only=True):
         return self.num_heads
 
     def check(self, length: int) -> None:
-        """Raises `error` where a scheme has fewer positions than `length`."""
+        """Raises `error` if a scheme has fewer positions than `length`."""
 
     def embed(self, embedded: Float[Array, "... n d"], positions: Int[Array, "... n"]) -> Float[Array, "... n d"]:
         """Returns the embeddings with their positions added."""
@@ -55,14 +55,14 @@ class NoPositions(nn.Module, kw_only=True):
 
     @nn.nowrap
     def of_distance(self, distance: Int[Array, "... q k"]) -> Float[Array, "... h q k"]:
-        """Returns the numbers for keys at these distances, key position - query position, of a `biased` scheme."""
+        """Returns the bias of a `biased` scheme for keys at these distances, key position - query position."""
         raise NotImplementedError
 
 
 def sinusoids(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n d"]:
     """sin of each angle in the even columns, cos in the odd ones (Vaswani 2017, arXiv 1706.03762, section 3.5).
 
-    The authors' program (tensor2tensor) has all sines before all cosines, and wavelengths up to exactly 2 pi BASE.
+    The authors' code (tensor2tensor) has all sines before all cosines, and wavelengths up to exactly 2 pi BASE.
     """
     angle = angles(positions, features)
     both = jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)
@@ -79,10 +79,10 @@ class Sinusoidal(NoPositions, kw_only=True):
 class Learned(NoPositions, kw_only=True):
     """embedded + a learned vector for each of `max_length` positions. Gehring 2017 (arXiv 1705.03122), section 3.1.
 
-    A vector is trained only where training sequences reach its position.
+    A vector is trained only if training sequences reach its position.
 
     Raises:
-        ValueError: from `embed` and `check`, a sequence longer than max_length (or what `error` makes instead).
+        ValueError: `embed` and `check` raise it for a sequence longer than max_length (or the exception of `error`).
     """
 
     max_length: int = option(512, "largest number of positions", at_least=1)
@@ -115,7 +115,7 @@ class Relative(NoPositions, kw_only=True):
     greater distances share the last. Unless `causal`, one half of all buckets is for keys after the query.
 
     Raises:
-        ValueError: too few buckets, or a max_distance that the first half of them reaches.
+        ValueError: too few buckets, or a max_distance within the first half of the buckets.
     """
 
     num_buckets: int = option(32, "number of buckets of distances", at_least=2)
@@ -156,8 +156,8 @@ class Relative(NoPositions, kw_only=True):
 class Alibi(NoPositions, kw_only=True):
     """-slope |query position - key position| added to the scores, with a fixed slope for each head.
 
-    Press 2022 (arXiv 2108.12409), section 3: the slopes of h heads are 2^(-8 i / h), i = 1 .. h, where h is a power of
-    two. Otherwise, as in the authors' program (github.com/ofirpress/attention_with_linear_biases), the first p heads, p
+    Press 2022 (arXiv 2108.12409), section 3: the slopes of h heads are 2^(-8 i / h), i = 1 .. h, if h is a power of
+    two. Otherwise, as in the authors' code (github.com/ofirpress/attention_with_linear_biases), the first p heads, p
     the largest power of two below h, have the slopes of p heads; the others have 2^(-8 (i - 1/2) / p), i = 1 .. h - p.
     """
 
@@ -200,7 +200,7 @@ class HalfAlibi(Alibi, kw_only=True):
 class Forgetting(NoPositions, kw_only=True):
     """A forget gate per head, computed from the input: ALiBi with data-dependent slopes. Lin 2025 (arXiv 2503.02130).
 
-    See attention/forgetting.py. Self-attention alone: a key of the source has no distance from a query.
+    See attention/forgetting.py. Only for self-attention: a key of the source has no distance from a query.
     """
 
     forgets: ClassVar[bool] = True

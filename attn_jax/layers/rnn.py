@@ -1,13 +1,13 @@
 """Recurrent networks: cells, one scan, stacked and bidirectional layers.
 
-A cell is a function of arrays, so that the expensive parts can be taken out of the scan:
+A cell is an elementwise function, so that matrix products can be moved out of the scan:
 
     state' = cell.update(extra, state, projected, recurrent)        elementwise
     projected = U x + b      for all time steps at once, before the scan
     recurrent = W h          the only matrix product inside the scan
 
-The gradient of `scan_cell` is written by hand for the same reason: dW is one product over all time
-steps after the backward scan, where automatic differentiation would add T matrices of its size.
+The gradient of `scan_cell` is written by hand for the same reason: dW is one product over all time steps after the
+backward scan, while automatic differentiation would add up one matrix per time step.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def _rnn(extra: PyTree, state: State, projected: Array, recurrent: Array) -> Sta
 
 
 def _relu_rnn(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
-    """h' = max(U x + b + W h, 0). Le 2015 (arXiv 1504.00941), there with W = 1 and b = 0 at first."""
+    """h' = max(U x + b + W h, 0). Le 2015 (arXiv 1504.00941), who initialize W = 1 and b = 0."""
     return (nn.relu(projected + recurrent),)
 
 
@@ -89,7 +89,7 @@ CELLS = {
 
 
 def cell_step(cell: Cell, params: PyTree, state: State, projected: Array, dropped: Array | None = None) -> State:
-    """Computes one step; `dropped` [..., d] is a mask of variational dropout (Gal 2016): W (dropped h) for W h."""
+    """Computes one step; `dropped` [..., d] is a variational dropout mask (Gal 2016): W (dropped h) for W h."""
     h = state[0] if dropped is None else state[0] * dropped
     return cell.update(params["extra"], state, projected, h @ params["kernel"])
 
@@ -103,7 +103,7 @@ def scan_cell(
     mask: Bool[Array, "t b"],
     dropped: Float[Array, "b d"],
 ) -> tuple[State, tuple[Float[Array, "t b d"], ...]]:
-    """Runs a cell over time: (last state, states of every step); a masked step leaves the state as it was.
+    """Runs a cell over time; returns (last state, states of every step). Masked steps do not change the state.
 
     `params` = {"kernel": W [d, g d], "extra": {...}}; `dropped` multiplies h before W at every step.
     """
@@ -124,7 +124,7 @@ def _forward(cell, params, state, projected, mask, dropped):
 
 def _backward(cell, residuals, cotangents):
     params, first, projected, mask, dropped, states, recurrent = residuals
-    # As many as there are steps: of a sequence without steps none.
+    # One state per step, also for a sequence without steps.
     before = jax.tree.map(lambda x0, x: jnp.concatenate([x0[None], x[:-1]])[: len(x)], first, states)
     d_last, d_states = cotangents
 
@@ -142,7 +142,7 @@ def _backward(cell, residuals, cotangents):
         d_extra = jax.tree.map(lambda x, y: x + y.astype(x.dtype), d_extra, d_extra_step)
         return (d_before, d_extra), (d_projected, d_recurrent)
 
-    # A sum over many steps in float32: in bfloat16 it would stop growing.
+    # The sum over many steps is in float32: in bfloat16 it would stop growing.
     zeros = lambda x: jnp.zeros(x.shape, widest(x))  # noqa: E731
     carry = d_last, jax.tree.map(zeros, params["extra"])
     inputs = before, projected, recurrent, mask, d_states
@@ -161,7 +161,7 @@ def _keep(mask: Bool[Array, "b"], new: State, old: State) -> State:
 
 
 class Recurrence(nn.Module, kw_only=True):
-    """One recurrent layer with the parameters of a cell, for all steps at once or one by one.
+    """One recurrent layer with the parameters of a cell, for all steps at once or step by step.
 
     A call computes the whole sequence, (inputs [b, t, i], mask [b, t]) -> (last state, outputs [b, t, d]), from
     `state` or zeros; with `reverse`, from the last step to the first. `dropped` is a recurrent_mask, and `offset` is
@@ -184,15 +184,15 @@ class Recurrence(nn.Module, kw_only=True):
 
     def _bias_init(self, rng, shape, dtype=jnp.float32):
         bias = jnp.zeros(shape, dtype)
-        # A bias of one for the forget gates: an LSTM remembers at first (Jozefowicz 2015, section 2.3.2).
+        # Forget gates start with bias one, so that an LSTM initially remembers (Jozefowicz 2015, section 2.3.2).
         return bias.at[self.features : 2 * self.features].set(1.0) if self.cell.num_states == 2 else bias
 
     def initial_state(self, batch_size: int) -> State:
-        """Zeros."""
+        """Returns zeros."""
         return tuple(jnp.zeros((batch_size, self.features), self.dtype) for _ in range(self.cell.num_states))
 
     def project(self, inputs: Float[Array, "... i"]) -> Float[Array, "... gd"]:
-        """U x + b, the part of every step that does not depend on the state."""
+        """Computes U x + b, the part of every step that does not depend on the state."""
         return self.input(inputs)
 
     def step(self, state: State, projected: Float[Array, "b gd"], dropped: Array | None = None) -> State:
@@ -216,7 +216,7 @@ class Recurrence(nn.Module, kw_only=True):
         projected = self.project(inputs) if offset is None else self.project(inputs) + offset
         projected, mask = jnp.swapaxes(projected, 0, 1), mask.T
         if reverse:
-            # Padding comes first then, and leaves the initial state alone.
+            # Padding then comes first, and does not change the initial state.
             projected, mask = projected[::-1], mask[::-1]
         params, state, dropped = loops.vary((self._params(), state, dropped), projected)
         last, states = scan_cell(self.cell, params, state, projected, mask, dropped)
@@ -240,7 +240,7 @@ def _per_gate_orthogonal(num_gates: int):
 
 
 def recurrent_mask(rng: Array | None, *, rate: float, batch_size: int, features: int, dtype: Dtype) -> Array | None:
-    """A variational dropout mask [b, d], the same for all steps of a sequence; None without an rng or at rate 0."""
+    """Makes a variational dropout mask [b, d], the same for all steps; None without an rng or at rate 0."""
     if rng is None or rate == 0.0:
         return None
     return drop(rng, rate, jnp.ones((batch_size, features), dtype))
@@ -253,7 +253,7 @@ class RNN(Encoder, kw_only=True):
     has half of the `features`, and states and outputs of both are concatenated.
 
     Raises:
-        ValueError: it is bidirectional, and `features` is odd.
+        ValueError: `features` is odd in a bidirectional encoder.
     """
 
     cell: Cell

@@ -1,13 +1,13 @@
 """Lookups of rows of a table, in a form that a training step can differentiate by rows.
 
 The gradient of table[ids] with respect to a table of v rows has v rows, and so do the updates and moments of an
-optimizer, although only the rows `ids` differ from zero. `take_rows` therefore offers a second way: the rows are
-perturbed by a variable that is zero, and its gradient has one row for each id.
+optimizer, although only the rows `ids` differ from zero. So there is a second way: a variable that is zero is added to
+the rows, and its gradient has one row for each id.
 
     plain          table[ids]
     row by row     table[ids] + perturbation, with the table held constant; ids are returned in the collection ROW_IDS
 
-training/row_updates.py is the other half of it. A table that is also read as a whole has the plain gradient.
+training/row_updates.py uses this gradient. A table that is also read as a whole has the plain gradient.
 """
 
 import flax.linen as nn
@@ -29,7 +29,7 @@ class RowTable:
         Args:
             module: the module that owns the parameter.
             name: name of the parameter.
-            table: its value.
+            table: value of the parameter.
         """
         self.module, self.name, self._table = module, name, jnp.asarray(table)
 
@@ -40,7 +40,7 @@ class RowTable:
         return self._table
 
     def take(self, ids: Int[Array, "..."]) -> Float[Array, "..."]:
-        """Returns the rows `ids`, an array of the shape ids.shape + row.shape."""
+        """Returns the rows `ids`, of shape ids.shape + row.shape."""
         rows = jnp.take(self._table, ids, axis=0)
         if self.module.is_initializing() or not self.module.is_mutable_collection(ROW_IDS):
             return rows
@@ -49,7 +49,7 @@ class RowTable:
         return self.module.perturb(label, rows, collection=PERTURBATIONS)
 
     def _num_lookups(self) -> int:
-        """Returns the number of earlier lookups in this parameter, also through other objects."""
+        """Returns the number of earlier lookups in this parameter, including those of other RowTables."""
         labels = self.module.variables.get(ROW_IDS, {})
         return sum(table_of(label) == self.name for label in labels)
 

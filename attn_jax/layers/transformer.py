@@ -4,7 +4,7 @@
 
 The output of each part is added to its input. Layer norm follows each sum, as in the paper, or precedes each part
 (Xiong 2020, arXiv 2002.04745), with one more norm at the end of the stack. An encoder is a stack, a decoder a causal
-stack with a source, a language model a causal stack without one. The order of positions is that of the heads.
+stack with a source, a language model a causal stack without one. The heads determine which positions a query reads.
 """
 
 from collections.abc import Callable
@@ -31,30 +31,30 @@ ACTIVATIONS = {"relu": nn.relu, "gelu": nn.gelu}
 
 @struct.dataclass
 class Convolved:
-    """The cache of self-attention, and the last inputs of the convolution before it."""
+    """The cache of self-attention with a convolution before it: `heads`' cache and the convolution's last inputs."""
 
     cache: PyTree
     recent: Float[Array, "b r d"]
 
 
 class Reads(NamedTuple):
-    """Results of reading x itself, and the source if there is one."""
+    """Results of self-attention, and of attention to the source if there is one."""
 
     own: Attended
     source: Attended | None = None
 
     @property
     def last(self) -> Attended:
-        """Result of reading the source, or x without one."""
+        """Result of attention to the source; of self-attention without a source."""
         return self.own if self.source is None else self.source
 
 
 class TransformerLayer(nn.Module, kw_only=True):
     """x + attention(x), x + attention to the source, x + feed_forward(x), with layer norm before or after each.
 
-    `make_attention` makes the module of all heads, and `make_source_attention` that of the attention to a source; None
-    for a layer without a source. With a `convolution` of that many positions, the input of causal self-attention is
-    x + sum_i w_i x_{t-i} in place of x; padding is then at the end.
+    `make_attention` makes the module of all heads of self-attention, and `make_source_attention` the module of
+    attention to a source; None for a layer without a source. With `convolution` > 0, the input of causal self-attention
+    is x + sum_i w_i x_{t-i}, over that many positions, instead of x; padding then has to be at the end.
     """
 
     make_attention: Callable[[], Mixer]
@@ -92,7 +92,7 @@ class TransformerLayer(nn.Module, kw_only=True):
         cache: PyTree = None,
         train: bool = False,
     ) -> tuple[Float[Array, "b q d"], PyTree, Reads]:
-        """Returns (x, cache with x, what was read); see `before_source`."""
+        """Returns (new x, cache extended by x, results of attention); see `before_source`."""
         x, cache, own = self.before_source(
             x, key_mask=key_mask, positions=positions, bias=bias, cache=cache, train=train
         )
@@ -112,10 +112,10 @@ class TransformerLayer(nn.Module, kw_only=True):
         cache: PyTree = None,
         train: bool = False,
     ) -> tuple[Float[Array, "b q d"], PyTree, Attended]:
-        """Attends from x to x: (x, cache with x, contexts and weights).
+        """Self-attention of x: returns (new x, cache extended by x, contexts and weights).
 
-        `key_mask` is True for positions of x that are no padding; `bias` is added to the scores of the self-attention.
-        With a `cache`, x follows what is in it.
+        `key_mask` is False at padding of x; `bias` is added to the scores of self-attention. With a `cache`, x follows
+        the positions in it.
         """
         inner = self.self_norm(x) if self.norm_first else x
         if self.convolution:
@@ -135,16 +135,16 @@ class TransformerLayer(nn.Module, kw_only=True):
         return self._add(self.self_norm, x, attended.context, train), cache, attended
 
     def source_query(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        """Returns what the queries of the attention to the source are made of."""
+        """Returns the input from which the queries of attention to the source are projected."""
         return self.source_norm(x) if self.norm_first else x
 
     def read_source(self, x: Float[Array, "b q d"], source: PyTree, *, train: bool = False) -> Attended:
-        """Attends from x to a source that its attention has prepared."""
+        """Attends from x to a prepared source."""
         rng = self._sample_rng(self.source_attention, train)
         return self.source_attention(self.source_query(x), source, rng=rng, train=train)
 
     def after_source(self, x: Float[Array, "... d"], context: Float[Array, "... d"], *, train: bool = False) -> Array:
-        """Adds the context of the source to x, and what the feed-forward part makes of it."""
+        """Adds the context of the source to x, then the output of the feed-forward part."""
         return self.feed_forward(self._add(self.source_norm, x, context, train), train=train)
 
     def feed_forward(self, x: Float[Array, "... d"], *, train: bool = False) -> Float[Array, "... d"]:
@@ -161,7 +161,7 @@ class TransformerLayer(nn.Module, kw_only=True):
         return Convolved(cache, self.convolve.start(jnp.zeros((batch_size, 1, self.features), self.dtype)))
 
     def grow(self, cache: PyTree, length: int) -> PyTree:
-        """Makes room in a cache for `length` positions."""
+        """Enlarges a cache to `length` positions."""
         if not self.convolution:
             return self.self_attention.grow(cache, length)
         return cache.replace(cache=self.self_attention.grow(cache.cache, length))
@@ -171,19 +171,19 @@ class TransformerLayer(nn.Module, kw_only=True):
         return x if self.norm_first else norm(x)
 
     def _sample_rng(self, attention: Mixer, train: bool):
-        """Returns the rng of attention that samples in training; None for any other."""
+        """Returns the rng for attention that samples in training; None for other attention."""
         return self.make_rng("sample") if train and attention.samples else None
 
 
 class TransformerStack(Encoder, kw_only=True):
-    """A sequence of layers with one scheme of positions; `make_layer` makes each layer."""
+    """A sequence of layers with one positional encoding; `make_layer` makes each layer."""
 
     make_layer: Callable[[], TransformerLayer]
     positions: NoPositions
     num_layers: int
     features: int
     norm_first: bool = True
-    remat: bool = False  # compute the activations of each layer again in the backward pass, to save memory
+    remat: bool = False  # recompute the activations of each layer in the backward pass, to save memory
     dropout: float = 0.0
     dtype: Dtype = jnp.float32
 
@@ -202,7 +202,7 @@ class TransformerStack(Encoder, kw_only=True):
         positions: Int[Array, "b n"] | None = None,
         train: bool = False,
     ) -> tuple[Float[Array, "b d"], Float[Array, "b n d"]]:
-        """Encodes: (mean of the states, states), the interface of all encoders; `positions`: see `run`."""
+        """Returns (mean of the states, states), the interface of all encoders; `positions`: see `run`."""
         states, _, _ = self.run(embedded, mask, positions=positions, train=train)
         return mean_state(states, mask), states
 
@@ -224,7 +224,7 @@ class TransformerStack(Encoder, kw_only=True):
         return tuple(layer.start(batch_size, length) for layer in self.layers)
 
     def grow(self, caches: tuple[PyTree, ...], length: int) -> tuple[PyTree, ...]:
-        """Makes room in the caches for `length` positions."""
+        """Enlarges the caches to `length` positions."""
         self.positions.check(length)
         return tuple(layer.grow(cache, length) for layer, cache in zip(self.layers, caches, strict=True))
 
@@ -239,22 +239,22 @@ class TransformerStack(Encoder, kw_only=True):
         source: tuple[PyTree, ...] | None = None,
         train: bool = False,
     ) -> tuple[Float[Array, "b n d"], tuple[PyTree, ...], tuple[Reads, ...]]:
-        """Computes positions at once: (states, caches with them, what each layer has read).
+        """Computes n positions at once: returns (states, extended caches, results of attention of each layer).
 
         Args:
             embedded: one position or many.
-            mask: True where there is no padding.
-            positions: increasing, after those in the caches; None: 0 ... n - 1.
-            caches: of earlier positions, for each layer; None: there are none.
-            source: of `read_source`.
-            train: whether to drop.
+            mask: False at padding.
+            positions: increasing, after the positions in the caches; None: 0 ... n - 1.
+            caches: cache of earlier positions for each layer; None: there are none.
+            source: result of `read_source`.
+            train: whether to apply dropout.
         """
         if positions is None:
             positions = jnp.broadcast_to(jnp.arange(embedded.shape[1]), embedded.shape[:2])
         bias = self.positions.of_distance if self.positions.biased else None
 
         def apply(layer, x, **arguments):
-            # `train` and `bias` are no arguments here: nn.remat traces all arguments.
+            # `train` and `bias` are closed over, since nn.remat traces all arguments.
             return layer(x, **arguments, bias=bias, train=train)
 
         apply = nn.remat(apply) if self.remat else apply
@@ -275,7 +275,7 @@ class TransformerStack(Encoder, kw_only=True):
         caches: tuple[PyTree, ...],
         source: tuple[PyTree, ...] | None = None,
     ) -> tuple[Float[Array, "b d"], tuple[PyTree, ...], tuple[Reads, ...]]:
-        """Computes the position after those in the caches: its state, caches with it, what each layer has read."""
+        """Computes the next position: returns (state, extended caches, results of attention of each layer)."""
         mask = jnp.ones((len(embedded), 1), bool)
         states, caches, reads = self.run(
             embedded[:, None], mask, positions=position[:, None], caches=caches, source=source

@@ -5,7 +5,8 @@
     nll_and_correct(hidden, targets [...], embedding) -> each [...]       exact: evaluation
     loss(hidden, targets, embedding, rng) -> (training loss, negative log-likelihood), each [...]
 
-`embedding` is the table of the target tokens, for a layer that shares it; `rng` is for a layer that samples words.
+`embedding` is the table of the target tokens, used by a layer that shares it; `rng` is used by a layer that samples
+words.
 """
 
 from attn_jax.outputs.adaptive import AdaptiveOptions, AdaptiveSoftmax

@@ -3,8 +3,8 @@
     p(word) = softmax(head)[word]                               for a word of the short list
     p(word) = softmax(head)[cluster] softmax(tail)[word]        for a word of a cluster
 
-with head = hidden H and tail_i = (hidden D_i) T_i, D_i of width d / div^i (Grave et al. 2017, arXiv 1609.04309). The
-tail of a cluster is computed for the positions alone whose target is in it.
+with head = hidden H and tail_i = (hidden D_i) T_i, D_i of width d / div^i (Grave et al. 2017, arXiv 1609.04309). In
+training, the tail of a cluster is computed only for positions whose target is in the cluster.
 """
 
 import dataclasses
@@ -35,15 +35,15 @@ from attn_jax.outputs.frequencies import Frequencies
 from attn_jax.parts import Options, choice, option
 from attn_jax.types import Array, Bool, Callable, Float, Int, PRNGKeyArray, PyTree
 
-BLOCKS = 16  # a tail takes its positions in blocks of 1 / BLOCKS of the batch
+BLOCKS = 16  # a tail processes its positions in blocks of 1 / BLOCKS of the batch
 
 
 class Ranks:
     """The order of the words in an adaptive softmax, most frequent first."""
 
     def __init__(self, order: np.ndarray):
-        self.word = np.asarray(order, np.int32)  # of each rank
-        self.rank = np.empty_like(self.word)  # of each word
+        self.word = np.asarray(order, np.int32)  # word of each rank
+        self.rank = np.empty_like(self.word)  # rank of each word
         self.rank[self.word] = np.arange(len(order))
 
     def __eq__(self, other: object) -> bool:
@@ -55,7 +55,7 @@ class Ranks:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FoundCutoffs(Options):
-    """Options of cut points that a cost model finds."""
+    """Options of cut points chosen by a cost model."""
 
     num_clusters: int = option(3, "number of clusters behind the short list", at_least=1, at_most=20)
 
@@ -173,7 +173,7 @@ class AdaptiveSoftmax(OutputLayer, kw_only=True):
     ) -> tuple[Float[Array, "... k"], Int[Array, "... k"]]:
         """Returns (log-probabilities, words) of the k most probable words, most probable first, exactly.
 
-        A tail is computed if its cluster is more probable than the k-th best word so far, for some hidden state.
+        A tail is computed only if its cluster is more probable than the k-th best word so far, for some hidden state.
         """
         check_k(k, self.vocab_size)
         head, tails = self.weights(hidden.shape[-1])
@@ -193,7 +193,7 @@ class AdaptiveSoftmax(OutputLayer, kw_only=True):
                 values, place = jax.lax.top_k(jnp.concatenate([values, more], axis=-1), k)
                 return (values, jnp.take_along_axis(ranks, place, axis=-1)), jnp.zeros_like(running)
 
-            # A loop of at most one turn: under vmap, unlike lax.cond, it is skipped where nothing needs it.
+            # A loop of at most one iteration: unlike lax.cond, it is skipped under vmap if no row needs it.
             needed = jnp.any(cluster > best[0][..., -1])
             best, _ = loops.while_loop(lambda carry: carry[1], add, (tuple(best), needed))
         return best[0], jnp.asarray(self.ranks.word)[best[1]]
@@ -219,15 +219,15 @@ def nll_of(logits: Float[Array, "n c"], index: Int[Array, "n"]) -> Float[Array, 
 def for_rows(
     function: Callable, params: PyTree, x: Float[Array, "n d"], index: Int[Array, "n"], own: Bool[Array, "n"]
 ) -> Float[Array, "n"]:
-    """Returns function(params, x, index) for the rows that are `own`, and zero for the others.
+    """Returns function(params, x, index) for the rows where `own` is True, and zero for the others.
 
-    The rows are taken in blocks, as many as hold a row that is `own`; so the time is proportional to their number.
+    Only these rows are processed, in blocks, so the time is proportional to their number.
     """
     return _forward(function, params, x, index, own)[0]
 
 
 def _blocks(own: Bool[Array, "n"]) -> tuple[Int[Array, "m"], Int[Array, ""], int]:
-    """Returns (the rows that are `own`, and then the number of rows; the number of blocks; their size)."""
+    """Returns (indices of the rows where `own` is True, filled up with n; number of blocks; size of a block)."""
     n = len(own)
     size = -(-n // BLOCKS)
     rows = jnp.where(own, jnp.arange(n), n)

@@ -16,13 +16,13 @@ from attn_jax.types import Array, Callable, Dtype, Float, Int, PRNGKeyArray
 
 
 class OutputSetting(NamedTuple):
-    """Settings from elsewhere that an output layer is built with."""
+    """Settings from other parts with which an output layer is built."""
 
     vocab_size: int
-    counts: np.ndarray | None = None  # of each word among the training targets; None: not known
+    counts: np.ndarray | None = None  # of each word in the training targets; None: unknown
     tied: bool = False  # share the vectors of the target embedding
     use_bias: bool = True  # full, chunked
-    group: str = "dense"  # full, chunked: name over the parameters
+    group: str = "dense"  # full, chunked: name of the parameter group
     kernel_init: Callable = nn.initializers.lecun_normal()  # full, chunked
     dtype: Dtype = jnp.float32
 
@@ -32,11 +32,11 @@ class OutputOptions(Options):
     """Options of an output layer. Subclasses implement `build`."""
 
     needs_counts: ClassVar[bool] = False  # reads OutputSetting.counts
-    label_smoothing: ClassVar[float] = 0.0  # probability spread evenly over the words in the targets
+    label_smoothing: ClassVar[float] = 0.0  # probability of the target that is spread evenly over all words
     searches_all: ClassVar[bool] = False  # cheap in training, but a step of decoding computes all words
 
     def build(self, setting: OutputSetting) -> "OutputLayer":
-        """Builds the layer; without counts, for any counts and vocabulary, as a check of the options.
+        """Builds the layer; without counts it assumes arbitrary ones, to check the options.
 
         Raises:
             UserError: an option does not fit the vocabulary, or another option.
@@ -44,11 +44,11 @@ class OutputOptions(Options):
         raise NotImplementedError
 
     def stored_logits(self, vocab_size: int) -> int:
-        """Returns how many logits of a position training has in memory at least; a layer may leave out those of few."""
+        """Returns a lower bound of the logits per position that training stores; small terms may be left out."""
         return 0
 
 
-Embedding = RowTable | Array | None  # of the target tokens
+Embedding = RowTable | Array | None  # table of the target tokens
 
 
 def smoothing_option() -> Any:
@@ -66,14 +66,14 @@ def frequencies_option() -> Any:
 
 
 def frequencies_of(setting: OutputSetting) -> Frequencies:
-    """Returns the frequencies of the words; if they are not known, those of Zipf's law in the order of the words."""
+    """Returns the frequencies of the words; if unknown, by Zipf's law in the order of the words."""
     if setting.counts is None:
         return Frequencies(np.ceil(10 * setting.vocab_size / np.arange(1, setting.vocab_size + 1)))
     return Frequencies(setting.counts)
 
 
 def check_untied(setting: OutputSetting, name: str) -> None:
-    """Raises a UserError if a layer without a vector for each word should share those of the embedding."""
+    """Raises a UserError if a layer without a vector for each word is to share the embedding."""
     if setting.tied:
         raise UserError(
             f"model.output.name {name} has no vectors of words to share with an embedding (model.tie_embeddings, and "
@@ -84,13 +84,13 @@ def check_untied(setting: OutputSetting, name: str) -> None:
 class OutputLayer(nn.Module, kw_only=True):
     """A layer from hidden states to words.
 
-    Subclasses define `log_probs` and `loss`, and the other methods where they need less than all log-probabilities.
-    `embedding` is the table of the target tokens, for a layer that shares it (`tied`); other layers do not use it.
+    Subclasses define `log_probs` and `loss`, and override other methods that need less than all log-probabilities.
+    `embedding` is the table of the target tokens, used only by a layer that shares it (`tied`).
     """
 
     vocab_size: int
-    tied: bool = False  # the vectors of the words are those of the embedding (Press & Wolf 2017, arXiv 1608.05859)
-    dtype: Dtype = jnp.float32  # of the products
+    tied: bool = False  # share the vectors of the embedding (Press & Wolf 2017, arXiv 1608.05859)
+    dtype: Dtype = jnp.float32  # type of the products
 
     def log_probs(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
         """log p(word) of each word, exact and normalized."""
@@ -115,7 +115,7 @@ class OutputLayer(nn.Module, kw_only=True):
         """Returns (log-probabilities, words) of the k most probable words, most probable first, exactly.
 
         Raises:
-            ValueError: there are no k words, or k is 0.
+            ValueError: k is 0, or larger than the vocabulary.
         """
         check_k(k, self.vocab_size)
         return top_k(self.log_probs(hidden, embedding), k)
@@ -123,25 +123,25 @@ class OutputLayer(nn.Module, kw_only=True):
     def nll_and_correct(
         self, hidden: Float[Array, "... d"], targets: Int[Array, "..."], embedding: Embedding = None
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """Returns (-log p(target), 1 where the target is the most probable word, else 0); of equals one counts."""
+        """Returns (-log p(target), 1 where the target is the most probable word, else 0); in a tie one word counts."""
         return nll_and_correct(self.log_probs(hidden, embedding), targets)
 
 
 def sampling_rng(module: nn.Module) -> PRNGKeyArray | None:
-    """Returns the rng of a module for a layer that samples words; None where there is none, as in evaluation."""
+    """Returns the rng of a module for a layer that samples words; None without one, as in evaluation."""
     return module.make_rng("sample") if module.has_rng("sample") else None
 
 
 def nll_and_correct(log_probs: Float[Array, "... v"], targets: Int[Array, "..."]):
     """Returns (-log p(target), 1 where the target is the most probable token, else 0), each [...].
 
-    Of equally probable tokens the first counts.
+    In a tie the first token counts.
     """
     target = jnp.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0]
     return -target, (targets == jnp.argmax(log_probs, axis=-1)).astype(jnp.float32)
 
 
 def check_k(k: int, vocab_size: int) -> None:
-    """Raises a ValueError if there are no k most probable words."""
+    """Raises a ValueError if k is not from 1 to the vocabulary size."""
     if not 1 <= k <= vocab_size:
         raise ValueError(f"top_k: k is {k}; expected 1 to {vocab_size}, the number of words")

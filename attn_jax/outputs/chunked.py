@@ -2,9 +2,9 @@
 
     nll_n = log sum_v exp(logits_nv) - logits_ny,        logits = hidden table + bias
 
-The words are taken in chunks. The forward pass keeps a running maximum and sum for each position, as flash attention
-does; the backward pass computes the logits of a chunk again. Neither stores more logits than those of one chunk, for
-the price of a fourth matrix product beside the three of the full softmax (Wijmans et al. 2025, "Cut Your Losses in
+The words are processed in chunks. The forward pass keeps a running maximum and sum for each position, as in flash
+attention; the backward pass recomputes the logits of each chunk. Neither stores the logits of more than one chunk, at
+the cost of a fourth matrix product besides the three of the full softmax (Wijmans et al. 2025, "Cut Your Losses in
 Large-Vocabulary Language Models", arXiv 2411.09009).
 """
 
@@ -23,9 +23,9 @@ from attn_jax.types import Array, Float, Int, PRNGKeyArray, PyTree, widest
 
 
 class ChunkedSoftmax(FullSoftmax, kw_only=True):
-    """The full softmax with the memory of `chunk_size` words: the same parameters, numbers and gradients.
+    """The full softmax with the memory of `chunk_size` words: equal parameters, values and gradients.
 
-    In bfloat16 they are the same up to rounding: sums are in float32 here, while the full layer rounds each logit.
+    In bfloat16 they are equal up to rounding: sums are in float32 here, while the full layer rounds each logit.
     """
 
     chunk_size: int = 8192
@@ -55,7 +55,7 @@ class ChunkedSoftmax(FullSoftmax, kw_only=True):
     def nll_and_correct(
         self, hidden: Float[Array, "... d"], targets: Int[Array, "..."], embedding: Embedding = None
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """Returns (-log p(target), 1 where the target is the most probable word, the first of equals, else 0)."""
+        """Returns (-log p(target), 1 where the target is the most probable word, else 0); the first word wins a tie."""
         rows, table, bias, axis = self._flat(hidden, embedding)
         sums = scan_words(rows, table, bias, targets.reshape(-1), axis=axis, chunk=self.chunk_size)
         largest, total, target, best = (x.reshape(targets.shape) for x in sums)
@@ -69,7 +69,7 @@ class ChunkedSoftmax(FullSoftmax, kw_only=True):
 
 
 class Chunk:
-    """Some neighbouring words of a table [v, d] (`axis` 0) or [d, v] (`axis` 1)."""
+    """Consecutive words of a table [v, d] (`axis` 0) or [d, v] (`axis` 1)."""
 
     def __init__(self, table: Array, bias: Array, axis: int, start: Int[Array, ""] | int, size: int):
         self.axis, self.start, self.size = axis, start, size
@@ -107,7 +107,7 @@ def product(x: Float[Array, "... b"], y: Float[Array, "b c"]) -> Float[Array, ".
 
 
 def over_chunks(step, carry: PyTree, table: Array, bias: Array, *, axis: int, chunk: int) -> PyTree:
-    """Runs step(carry, Chunk) -> carry over all words, `chunk` of them at a time; the last chunk may be smaller."""
+    """Runs step(carry, Chunk) -> carry over all words, `chunk` words at a time; the last chunk may be smaller."""
     vocab_size = table.shape[axis]
     chunk = min(chunk, vocab_size)
     whole = vocab_size // chunk
@@ -134,7 +134,7 @@ def cross_entropy(
     """Returns (loss, nll) of each target without storing the logits: nll = -log softmax(hidden table + bias)[target].
 
     Args:
-        hidden: hidden states, in the type in which the products are computed.
+        hidden: hidden states, in the type of the products.
         table: vectors of the words, [v, d] with `axis` 0 or [d, v] with `axis` 1.
         bias: one number for each word.
         targets: a word for each hidden state.
@@ -162,7 +162,7 @@ class Sums(NamedTuple):
     largest: Float[Array, "n"]  # m = max_v logit_v
     total: Float[Array, "n"]  # sum_v exp(logit_v - m)
     target: Float[Array, "n"]  # logit of the target
-    best: Int[Array, "n"]  # the first word whose logit is m; evaluation alone reads it, and training drops it
+    best: Int[Array, "n"]  # the first word whose logit is m; used only in evaluation
 
 
 def scan_words(
@@ -228,7 +228,7 @@ def top_words(
 ) -> tuple[Float[Array, "n k"], Int[Array, "n k"]]:
     """Returns (log-probabilities, words) of the k most probable words, most probable first.
 
-    Of words with equal probability the first ones are taken, as by jax.lax.top_k over the whole vocabulary.
+    In a tie the first words are taken, as by jax.lax.top_k over the whole vocabulary.
     """
 
     def step(carry, part):

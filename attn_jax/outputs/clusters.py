@@ -6,9 +6,9 @@ section 4.2), is
     k + J      for a short list of k words and J clusters
     p k        for a cluster of k words that holds the target with probability p
 
-The number of clusters is given, so what a cluster costs without words does not change the choice. The narrower
-vectors of the clusters are left out: with them the cheapest short list has a handful of words, and almost all words
-would have narrow vectors.
+The number of clusters is given, so a constant cost per cluster does not change the choice. The model ignores that
+vectors of clusters are narrower: otherwise the cheapest short list has a handful of words, and almost all words would
+have narrow vectors.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def cut_points(frequencies: Frequencies, num_clusters: int) -> tuple[int, ...]:
     num_clusters = min(num_clusters, size - 1)
     ends = candidates(size)
     below = np.append(0, np.cumsum(frequencies.counts[frequencies.order])) / max(frequencies.counts.sum(), 1)
-    probs = below[ends][None, :] - below[ends][:, None]  # of the words between two cut points
+    probs = below[ends][None, :] - below[ends][:, None]  # probability of the words between two cut points
     words = ends[None, :] - ends[:, None]
     cost = np.where(words > 0, probs * words, np.inf)
     # best[a]: least cost of the clusters i, i + 1, ... over the words from ends[a] on
@@ -46,7 +46,7 @@ def cut_points(frequencies: Frequencies, num_clusters: int) -> tuple[int, ...]:
 
 
 def candidates(size: int) -> np.ndarray:
-    """Returns the cut points to choose from: all numbers up to `size`, or some that grow geometrically."""
+    """Returns the candidate cut points: all numbers up to `size`, or a geometric sequence for a large `size`."""
     if size <= GRID:
         return np.arange(1, size + 1)
     return np.unique(np.append(np.geomspace(1, size, GRID).astype(int), size))

@@ -1,4 +1,4 @@
-"""Losses of a target against sampled words, from their logits s and the proposal q they were sampled from.
+"""Losses of a target against sampled words, from logits s and the proposal q of the samples.
 
 With k sampled words w_j,
 
@@ -8,8 +8,8 @@ With k sampled words w_j,
     BlackOut                -log p_y - sum_{j: w_j != y} log(1 - p_j),      p = softmax(s - log q) over y and the w_j
 
 The first one estimates the loss of the full softmax: the sum is an unbiased estimate of its normalizer, for every q
-that is nowhere zero. Its logarithm is too small on average, by about half of the relative variance of that estimate: it
-falls as 1 / k, and is large where q is far from p.
+that is nowhere zero. Its logarithm is too small on average, by about half of the relative variance of the estimate;
+this bias falls as 1 / k, and is large if q is far from p.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ ALMOST_ONE = -1e-6  # largest log-probability in BlackOut, where log(1 - p) has 
 
 
 class Scored(NamedTuple):
-    """Logits of the targets and of the sampled words, and how often each word is expected among k sampled ones."""
+    """Logits of the targets and of the sampled words, and the expected count k q of each among k samples."""
 
     target: Float[Array, "n"]
     words: Float[Array, "n k"]

@@ -1,12 +1,12 @@
-"""Counts of the words, and distributions over words that are made of them."""
+"""Counts of the words, and distributions over words computed from the counts."""
 
 import numpy as np
 
-NEVER_SEEN = 5  # words to name in an error
+NEVER_SEEN = 5  # number of words that an error names
 
 
 class Frequencies:
-    """Counts of the words of a vocabulary among the training targets."""
+    """Counts of the words of a vocabulary in the training targets."""
 
     def __init__(self, counts: np.ndarray):
         self.counts = np.asarray(counts).astype(np.int64)
@@ -24,7 +24,7 @@ class Frequencies:
 
     @property
     def order(self) -> np.ndarray:
-        """The words, most frequent first; of equally frequent ones the first comes first."""
+        """The words, most frequent first; ties in the order of the vocabulary."""
         return np.argsort(-self.counts, kind="stable")
 
 
@@ -48,7 +48,7 @@ def unigram(frequencies: Frequencies, *, power: float = 1.0, smoothing: float = 
         frequencies: counts of the words.
         power: 1: the relative frequency; 0: uniform. Mikolov 2013 (arXiv 1310.4546) uses 0.75.
         smoothing: added to each count.
-        reserved: this many first words (padding and the like) count at least once.
+        reserved: number of first words (such as padding) that count at least once.
 
     Raises:
         ValueError: a word has probability zero, so that it would never be sampled.

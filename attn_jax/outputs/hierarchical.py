@@ -2,8 +2,8 @@
 
     p(word | hidden) = prod over the inner nodes i above the word of sigmoid(+-(w_i hidden + b_i))
 
-with + where the path goes to the right (Goodman 2001; Morin & Bengio 2005; Mnih & Hinton 2008). The loss of a word
-takes as many scores as its depth, about log2 v, instead of v.
+with + where the path goes right (Goodman 2001; Morin & Bengio 2005; Mnih & Hinton 2008). The loss of a word needs as
+many scores as its depth, about log2 v, instead of v.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from attn_jax.outputs.trees import TREES, Tree
 from attn_jax.parts import option
 from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray, wide
 
-FRONTIER = 64  # nodes that the search for the best words may hold, for each word to find
+FRONTIER = 64  # largest number of nodes in the search for the best words, per word to find
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class HierarchicalOptions(OutputOptions):
 
 
 class HierarchicalSoftmax(OutputLayer, kw_only=True):
-    """A binary tree of logistic regressions; the words have no vectors of their own."""
+    """A binary tree of logistic regressions; words have no vectors."""
 
     tree: Tree
 
@@ -81,7 +81,7 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
         return nll, nll
 
     def path(self, words: Int[Array, "..."]) -> tuple[Int[Array, "... m"], Bool[Array, "... m"], Bool[Array, "... m"]]:
-        """Returns the paths from words to the root: (inner nodes, whether they go right, whether it exists)."""
+        """Returns the paths from words to the root: (inner nodes, whether it goes right, whether the node exists)."""
         parent, is_right = jnp.asarray(self.tree.parent), jnp.asarray(self.tree.is_right)
         node, nodes, right = words, [], []
         for _ in range(int(np.max(self.tree.depths()))):
@@ -95,8 +95,8 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
     def log_probs(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
         """log p(word) of each word.
 
-        The log-probabilities of the edges are summed up by doubling: after r rounds each node holds the sum of the 2^r
-        edges above it.
+        The log-probabilities of the edges are summed by doubling: after r rounds each node has the sum of the 2^r edges
+        above it.
         """
         vectors, bias = (table.whole() for table in self.tables(hidden.shape[-1]))
         scores = wide(jnp.matmul(hidden.astype(self.dtype), vectors.T.astype(self.dtype)))
@@ -115,9 +115,9 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
     def nll_and_correct(
         self, hidden: Float[Array, "... d"], targets: Int[Array, "..."], embedding: Embedding = None
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """Returns (-log p(target), 1 where the target is the most probable word, else 0), without all words.
+        """Returns (-log p(target), 1 where the target is the most probable word, else 0), without computing all words.
 
-        Of equally probable words the one that the search finds first counts.
+        In a tie the word that the search finds first counts.
         """
         _, nll = self.loss(hidden, targets)
         _, words = self.top_k(hidden, 1)
@@ -128,8 +128,8 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
     ) -> tuple[Float[Array, "... k"], Int[Array, "... k"]]:
         """Returns (log-probabilities, words) of the k most probable words, most probable first, exactly.
 
-        No word is more probable than a node above it. So the search holds a set of nodes that covers all words,
-        replaces the inner nodes among the k most probable ones by their children, and is done when these are words.
+        A word is never more probable than a node above it. So the search keeps a set of nodes that covers all words,
+        replaces the inner nodes among the k most probable nodes by their children, and ends when these k are words.
         """
         check_k(k, self.vocab_size)
         rows = hidden.reshape(-1, hidden.shape[-1])
@@ -172,6 +172,6 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
         )
         log_probs, nodes, count, _ = loops.while_loop(lambda carry: jnp.any(carry[3]), expand, carry)
         values, words, _, _ = best(log_probs, nodes)
-        # A flat distribution can need more nodes than there is room for: then all words are computed.
+        # A flat distribution can need more nodes than fit; then all words are computed.
         everything = lambda carry: (*jax.lax.top_k(self.log_probs(hidden), k), jnp.zeros_like(carry[2]))  # noqa: E731
         return loops.while_loop(lambda carry: carry[2], everything, (values, words, jnp.any(count > size)))[:2]

@@ -2,8 +2,8 @@
 
     p(word) = g P_vocab(word) + (1 - g) sum_{i: copied_i = word} a_i        g = sigmoid(w . [context; state; input] + b)
 
-with a the attention weights on the source (equations 8 and 9). A word of the source that the target vocabulary lacks is
-copied as unk, where the paper extends the vocabulary; decode.replace_unk then puts the word of largest weight in place.
+with a the attention weights on the source (equations 8 and 9). A source word that the target vocabulary lacks is copied
+as unk, while the paper extends the vocabulary; decode.unk=replace then takes the source word of largest weight.
 """
 
 import flax.linen as nn
@@ -16,8 +16,8 @@ from attn_jax.types import Array, Dtype, Float, Int, wide
 class Pointer(nn.Module, kw_only=True):
     """Mixes copies of source tokens into the probabilities of the vocabulary, exactly and normalized.
 
-    The weights have to be at least 0 and to sum to one. `copies` has the target id of each source id; (): they have
-    the same ids, and those that the target lacks are unk.
+    The weights have to be at least 0 and to sum to one. `copies` has the target id of each source id; (): source and
+    target have the same ids, and source ids beyond the target vocabulary are unk.
     """
 
     vocab_size: int  # of the target
@@ -46,8 +46,8 @@ class Pointer(nn.Module, kw_only=True):
 
         Args:
             log_probs: log P_vocab(word).
-            inputs: of the gate: [context; state; input].
-            weights: on the source.
+            inputs: inputs of the gate: [context; state; input].
+            weights: attention weights on the source.
             copied: target id of each source token, see `copied`; leading axes broadcast.
         """
         return mix(log_probs, scatter(wide(weights), copied, self.vocab_size), wide(self.gate(inputs)))
@@ -55,9 +55,9 @@ class Pointer(nn.Module, kw_only=True):
     def losses(
         self, log_probs: Float[Array, "... v"], targets: Int[Array, "..."]
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """Returns (training loss, negative log-likelihood) of each target, of the log-probabilities of `__call__`.
+        """Returns (training loss, negative log-likelihood) of each target, from the log-probabilities of `__call__`.
 
-        With label smoothing e the training loss is (1 - e) nll + e mean_v(-log p_v), that of the mixture itself.
+        With label smoothing e the training loss is (1 - e) nll + e mean_v(-log p_v), with the mixture p.
         """
         nll = -jnp.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0]
         if not self.label_smoothing:

@@ -1,6 +1,6 @@
-"""Proposals: distributions q over words from which a sampled loss takes words, for all positions of a batch together.
+"""Proposals: distributions q over words from which a sampled loss draws words, for all positions of a batch together.
 
-The words of a batch are the same for all its positions, so that their logits are one matrix product.
+All positions of a batch share the sampled words, so that their logits are one matrix product.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from attn_jax.types import Array, Float, Int, PRNGKeyArray, wide
 
 
 class Proposed(NamedTuple):
-    """Sampled words with the log-probabilities q of them and of the targets."""
+    """Sampled words, with log q of these words and of the targets."""
 
     words: Int[Array, "k"]
     log_q: Float[Array, "k"]
@@ -40,12 +40,12 @@ class Fixed(nn.Module, kw_only=True):
 
 
 class Learned(nn.Module, kw_only=True):
-    """q(w) = mean_n sum_c p(c | hidden_n) p(w | c): the model's own guess of the classes of the next words.
+    """q(w) = mean_n sum_c p(c | hidden_n) p(w | c): predicts the classes of the next words from the hidden states.
 
-    The classes are `num_classes` neighbouring groups of the words by frequency, each with about the same sum of
-    probabilities in `probs`; p(w | c) is `probs` within the class. p(c | hidden) is a small softmax that is trained by
-    maximum likelihood on the targets beside the model, whose hidden states it does not change. q is the mean over the
-    positions of the batch that are not padding, so that the sampled words can be shared.
+    The words, ordered by probability, are divided into `num_classes` classes of about equal total `probs`; p(w | c) is
+    `probs` within the class. p(c | hidden) is a small softmax, trained jointly by maximum likelihood on the targets
+    without a gradient to the hidden states. q is the mean over the positions of the batch that are not padding, so that
+    the sampled words can be shared.
     """
 
     probs: "Distribution"
@@ -61,7 +61,7 @@ class Learned(nn.Module, kw_only=True):
         log_probs = jax.nn.log_softmax(logits)
         class_of = jnp.asarray(classes.of_word)
         own = -jnp.take_along_axis(log_probs, class_of[targets][:, None], axis=1)[:, 0]
-        real = (targets != PAD) | jnp.all(targets == PAD)  # of padding alone: its own guess, which nobody uses
+        real = (targets != PAD) | jnp.all(targets == PAD)  # a batch of padding only: any q will do
         log_sum = jax.nn.logsumexp(log_probs, axis=0, where=real[:, None])
         log_mean = jax.lax.stop_gradient(log_sum - jnp.log(jnp.sum(real)))
         rng, within = jax.random.split(rng)
@@ -72,7 +72,7 @@ class Learned(nn.Module, kw_only=True):
 
 
 class Distribution:
-    """Probabilities of the words, prepared for sampling in a time that does not depend on their number."""
+    """Probabilities of the words, prepared for sampling in constant time per word."""
 
     def __init__(self, probs: np.ndarray):
         self.probs = np.asarray(probs, np.float64)
@@ -120,7 +120,7 @@ class Classes:
         ).astype(np.int32)
 
     def sample(self, rng: PRNGKeyArray, classes: Int[Array, "k"]) -> Int[Array, "k"]:
-        """Samples a word of each of these classes."""
+        """Samples one word from each of these classes."""
         entry_rng, rng = jax.random.split(rng)
         start, size = jnp.asarray(self.start)[classes], jnp.asarray(self.size)[classes]
         entry = start + jax.random.randint(entry_rng, classes.shape, 0, size)

@@ -1,4 +1,4 @@
-"""Output layers trained on a few sampled words, so that a training step costs the same for every vocabulary."""
+"""Output layers trained on sampled words, so that the cost of a training step does not depend on the vocabulary."""
 
 import dataclasses
 import math
@@ -25,11 +25,11 @@ INIT = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal", in_ax
 class SampledSoftmax(ChunkedSoftmax, kw_only=True):
     """log_probs = log_softmax(W hidden + b), trained by a loss over the target and `num_samples` sampled words.
 
-    Only the rows of these words in W and b get a gradient; see training/row_updates.py for updates that use it. All
-    methods but `loss` are exact and cost as much as those of the full softmax.
+    Only the rows of these words in W and b get a gradient; training/row_updates.py exploits this. All methods except
+    `loss` are exact and cost as much as the full softmax.
 
     Raises:
-        ValueError: label smoothing, or no bias, which the full softmax may have.
+        ValueError: label smoothing, or no bias; only the full softmax supports these.
     """
 
     criterion: Callable = importance_sampling  # see criteria.py
@@ -70,7 +70,7 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
         """Returns (training loss, negative log-likelihood estimated by importance sampling) of each target.
 
         Raises:
-            ValueError: there is no `rng`.
+            ValueError: `rng` is None.
         """
         if rng is None:
             raise ValueError("SampledSoftmax.loss: expected an rng to sample words with, got None")
@@ -98,10 +98,10 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UniformOptions(Options):
-    """Options of words that are sampled alike."""
+    """Options of words that are sampled uniformly."""
 
     def build(self, frequencies: Frequencies) -> Fixed | Learned:
-        """Builds the distribution that words are sampled from.
+        """Builds the proposal distribution.
 
         Raises:
             UserError: a word would never be sampled.
@@ -111,7 +111,7 @@ class UniformOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogUniformOptions(UniformOptions):
-    """Options of words that are sampled by the logarithm of their rank."""
+    """Options of words that are sampled log-uniformly by their rank."""
 
     def build(self, frequencies: Frequencies) -> Fixed | Learned:
         return Fixed(probs=Distribution(log_uniform(frequencies)))
@@ -119,7 +119,7 @@ class LogUniformOptions(UniformOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnigramOptions(UniformOptions):
-    """Options of words that are sampled by (count + smoothing)^power."""
+    """Options of words that are sampled in proportion to (count + smoothing)^power."""
 
     power: float = option(0.75, "exponent of the counts", at_least=0, at_most=10)
     smoothing: float = option(0.0, "added to the count of each word", at_least=0)
@@ -128,7 +128,7 @@ class UnigramOptions(UniformOptions):
         return Fixed(probs=self.counted(frequencies))
 
     def counted(self, frequencies: Frequencies) -> Distribution:
-        """Returns the distribution by counts."""
+        """Returns the distribution computed from the counts."""
         reserved = len(SPECIAL)
         try:
             return Distribution(unigram(frequencies, power=self.power, smoothing=self.smoothing, reserved=reserved))
@@ -141,7 +141,7 @@ class UnigramOptions(UniformOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LearnedProposalOptions(UnigramOptions):
-    """Options of words that are sampled by a distribution learned with the model."""
+    """Options of words that are sampled from a distribution learned jointly with the model."""
 
     num_classes: int = option(64, "number of classes of words", at_least=2)
 

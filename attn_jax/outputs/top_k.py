@@ -1,8 +1,8 @@
 """The k largest of many numbers, in two stages.
 
-The k largest numbers lie in the k groups with the largest maxima. So the maxima of groups of GROUP numbers are searched
-first, then the k groups that are found: one pass over all numbers and a search among few. On a CPU a search among all
-words takes a quarter to a third of the time of their logits.
+The k largest numbers lie in the k groups with the largest maxima. So the groups (of GROUP numbers) are ranked by their
+maxima first, then the numbers in the best k groups: one pass over all numbers and a search among few. On a CPU a search
+among all words takes a quarter to a third of the time of their logits.
 """
 
 import jax
@@ -14,9 +14,9 @@ GROUP = 64
 
 
 def top_k(x: Float[Array, "... v"], k: int) -> tuple[Float[Array, "... k"], Int[Array, "... k"]]:
-    """Returns (the k largest numbers, largest first; their places), as jax.lax.top_k.
+    """Returns (the k largest numbers, largest first; their indices), like jax.lax.top_k.
 
-    Of equal numbers at the end of the list another one may be taken than the first, if they are in different groups.
+    If equal numbers in different groups compete for the last ranks, the chosen one need not be the first.
     """
     size = x.shape[-1]
     num_groups = -(-size // GROUP)

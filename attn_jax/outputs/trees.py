@@ -12,7 +12,7 @@ class Tree:
     """A binary tree with v leaves, the words, and v - 1 inner nodes; the last inner node is the root.
 
     Nodes 0 ... v - 1 are the words, node v + i is inner node i. `parent` holds the inner node above each node, and
-    `is_right` whether the node is its right child; those of the root are -1 and False.
+    `is_right` whether the node is its right child; for the root they are -1 and False.
     """
 
     def __init__(self, parent: np.ndarray, is_right: np.ndarray):
@@ -67,21 +67,21 @@ def huffman(frequencies: Frequencies) -> Tree:
 
 
 def balanced(frequencies: Frequencies) -> Tree:
-    """A tree of depth ceil(log2 v) over the words in the order of the vocabulary."""
+    """A tree of depth ceil(log2 v) over the words, in the order of the vocabulary."""
     return divide(np.arange(len(frequencies)), lambda start, stop: (start + stop) // 2)
 
 
 def by_frequency(frequencies: Frequencies) -> Tree:
-    """Divides the words, most frequent first, into two groups of about the same count, again and again.
+    """Divides the words, most frequent first, recursively into two groups of about equal counts (Fano 1949).
 
-    The words of a branch have similar frequencies. (The code of Fano 1949.)
+    The words of a branch have similar frequencies.
     """
     order = frequencies.order
     before = np.concatenate([[0], np.cumsum(frequencies.counts[order])])
 
     def middle(start: int, stop: int) -> int:
         half = (before[start] + before[stop]) / 2
-        if half == before[start]:  # none of them was ever seen
+        if half == before[start]:  # all counts are zero
             return (start + stop) // 2
         cut = int(np.searchsorted(before, half))
         cut -= int(half - before[cut - 1] < before[cut] - half)

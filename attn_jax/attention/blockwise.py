@@ -269,7 +269,7 @@ def _rule(form: Form, all_scores: Callable, num_keys: int) -> tuple[Callable, Ca
     def attend_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
         constants, query, blocks = primals
         context, tau = attend(*primals)
-        # The derivative at fixed tau. The terms of d tau below are those of the module docstring.
+        # The derivative at fixed tau; the module docstring has the equations for the terms of d tau added below.
         dw, moved = _change(lambda *primals: weigh(*primals, tau), primals, tangents)
         # Softmax: weights sum to one, so slope = w: sum_i slope_i = 1 and sum_i slope_i values_i = context.
         if form.is_softmax:

@@ -101,8 +101,7 @@ def fused_attention(
         if bias is not None:  # a row of -inf would give NaN
             bias = with_axes(bias, mask.ndim)
             mask, bias = mask & (bias > -jnp.inf), jnp.where(bias > -jnp.inf, bias, 0)
-        # Some kernels divide by zero in a row without keys. Such a row attends to all keys, and its context is set to
-        # 0.
+        # Some kernels divide by zero in a row without keys. Such a row attends to all keys; its context is set to 0.
         empty = ~jnp.any(mask, axis=-1, keepdims=True)
         pairs = jnp.broadcast_to(mask | empty, (*lead, num_queries, num_keys))
         if kernel == "cudnn":

@@ -49,15 +49,14 @@ def combine(
     Args:
         sample: the result of a reading.
         f: the loss at each row, differentiable.
-        baseline: b, the same for all samples; None is 0. The leave-one-out baseline of the sample is subtracted as
-            well.
+        baseline: b, the same for all samples; None is 0. A leave-one-out baseline of the sample is subtracted, too.
         log_weights: log a, needed with `coordinates` or `per_key`.
         coordinates: an additional baseline for each coordinate of the gradient with respect to the logits of the
             weights, see `coordinate_control`.
-        per_key: a prediction g_x of the loss at every key, a baseline with a known expectation: the gradient is sum_n
-            w_n (f_n - g_{x_n}) grad log a(x_n) + sum_x g_x grad a_x. It is unbiased for any g that does not depend on
-            the sample, and its first sum vanishes if g = f (an action-dependent control variate: Gu 2017, arXiv
-            1611.02247).
+        per_key: a prediction g_x of the loss at every key, a baseline with a known expectation: the gradient is
+            sum_n w_n (f_n - g_{x_n}) grad log a(x_n) + sum_x g_x grad a_x. It is unbiased for any g that does not
+            depend on the sample, and without variance in the weights if g = f (an action-dependent control variate:
+            Gu 2017, arXiv 1611.02247).
 
     Returns:
         One number for each leading index; minimize it.

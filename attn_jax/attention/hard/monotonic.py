@@ -112,9 +112,9 @@ def forward(
     """Runs the forward algorithm: alpha_t(i) = exp(-nll_t(i)) sum_j p(a_t = i | a_{t-1} = j) alpha_{t-1}(j).
 
     alpha is normalized after each step, and the negative logarithms of the divisors are the losses of the tokens. Their
-    sum is -log sum over all paths a of prod_t p(a_t | a_{t-1}) exp(-nll_t(a_t)) (Wu & Cotterell 2019), in time O(t
-    s^2). It starts from `initial_weights`; entry 0 of the transitions is used like the others, and does not depend on
-    the start if `log_transition` was called with `first`.
+    sum is -log sum over all paths a of prod_t p(a_t | a_{t-1}) exp(-nll_t(a_t)) (Wu & Cotterell 2019). It takes
+    O(t s^2) time and starts from `initial_weights`; entry 0 of the transitions is used like the others, and does not
+    depend on the start if `log_transition` was called with `first`.
 
     A step that is not `real` has loss 0 for any nll, and is skipped: its posterior is its predictive distribution.
     """

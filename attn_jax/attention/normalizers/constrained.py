@@ -36,8 +36,7 @@ def constrained_sparsemax(scores: Scores, mask: Mask = None, upper: Bounds | flo
     x, u = lax.stop_gradient((shifted, upper))
     low = jnp.min(x - u, axis=-1, keepdims=True, where=mask, initial=0.0)
     tau, high = _bisected(x, u, low, jnp.zeros_like(low))
-    # Bisect again relative to this tau: floating-point numbers are denser near 0 than far from it, e.g. at the score
-    # -1e9.
+    # Bisect again relative to this tau: floats are denser near 0 than far from it, such as at the score -1e9.
     shifted, x = shifted - tau, x - tau
     low = jnp.where(_sum(jnp.clip(x, 0.0, u)) >= 1, 0.0, -1.0)
     tau, _ = _bisected(x, u, low, high - tau)

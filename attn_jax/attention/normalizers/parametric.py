@@ -104,10 +104,10 @@ class ScalableSoftmax(NormalizerModule, kw_only=True):
 class ScalableEntmax(NormalizerModule, kw_only=True):
     """entmax((delta + beta log(n)^gamma) scores), beta = softplus(w . query), gamma = gamma_range tanh(v . query).
 
-    ASEntmax: Vasylenko, Pitorro, Martins & Treviso 2025 (arXiv 2506.16640), with the authors' defaults. w and v [h, 1,
-    d] are learned, one per head, and n is the number of unmasked keys in the row. `query` is [..., h, q, d], or [...,
-    q, d] for all heads. In the authors' code (github.com/deep-spin/asentmax) w and v multiply the state from which the
-    queries of all heads are projected; here they multiply the query of each head.
+    ASEntmax: Vasylenko, Pitorro, Martins & Treviso 2025 (arXiv 2506.16640), with the authors' defaults. w and v
+    [h, 1, d] are learned, one per head, and n is the number of unmasked keys in the row. `query` is [..., h, q, d], or
+    [..., q, d] for all heads. In the authors' code (github.com/deep-spin/asentmax) w and v multiply the state from
+    which the queries of all heads are projected; here they multiply the query of each head.
 
     Raises:
         ValueError: called without a query.

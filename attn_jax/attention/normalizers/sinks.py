@@ -94,10 +94,10 @@ def softpick(scores: Scores, mask: Mask = None) -> Weights:
 def stick_breaking(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = sigmoid(scores_i) prod_{j > i} (1 - sigmoid(scores_j)): from the last key back to the first.
 
-    Each key takes its share of the stick that the keys after it have left; the sum is 1 - prod_j (1 -
-    sigmoid(scores_j)). Under a causal mask keys are read from the newest backwards, and need no positions. Tan 2024
-    (arXiv 2410.17980), where a query does not read its own key; here the mask decides. Monotonic attention (Raffel
-    2017, hard/monotonic.py), in the opposite direction and from a single start.
+    Each key takes its share of the rest that later keys have left; the sum is 1 - prod_j (1 - sigmoid(scores_j)). Under
+    a causal mask keys are read from the newest backwards, and need no positions. Tan 2024 (arXiv 2410.17980), where a
+    query does not read its own key; here the mask decides. It is monotonic attention (Raffel 2017, hard/monotonic.py)
+    in the opposite direction and from a single start.
     """
     mask = full_mask(scores, mask)
     scores = jnp.where(mask, scores, 0.0)

@@ -1,6 +1,6 @@
 """Attention: scores, normalizers, readings and windows, and the formula that combines them.
 
-Called, the package is `build_attention`: attn_jax.attention(score="scaled_dot", normalize="sparsemax").
+The package can be called like `build_attention`: attn_jax.attention(score="scaled_dot", normalize="sparsemax").
 """
 
 import sys
@@ -60,7 +60,7 @@ __all__ = [
 
 
 class _Package(types.ModuleType):
-    """This package, which may be called."""
+    """This package as a callable module."""
 
     def __call__(self, **parts):
         return build_attention(**parts)

@@ -1,4 +1,4 @@
-"""Checks of the arrays that attention is called with: each error says which array, its shape, and what was expected."""
+"""Checks of the arrays that attention is called with. Errors name the array, its shape and the expected shape."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ def check_array(name: str, x: Any, axes: str) -> None:
     """Checks that x is an array with at least the named axes, such as "queries, features".
 
     Raises:
-        TypeError: it is no array.
-        ValueError: it has too few axes.
+        TypeError: x is not an array.
+        ValueError: x has too few axes.
     """
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
         raise TypeError(f"{name}: expected an array [..., {axes}], got a {type(x).__name__}; jnp.asarray makes one")
@@ -23,10 +23,10 @@ def check_array(name: str, x: Any, axes: str) -> None:
 
 
 def check_memory(keys: Any, values: Any, key_mask: Any) -> None:
-    """Checks that there is one value, and one entry of the mask, for each key.
+    """Checks that each key has one value and one entry of the mask.
 
     Raises:
-        TypeError, ValueError: there is not; see check_array.
+        TypeError, ValueError: the arrays do not fit; see check_array.
     """
     check_array("keys", keys, "keys, features")
     check_array("values", values, "keys, features")
@@ -41,23 +41,23 @@ def check_memory(keys: Any, values: Any, key_mask: Any) -> None:
 
 
 def check_no_more(values: Any, key_mask: Any) -> None:
-    """Raises a ValueError for values or a mask of keys that are given beside a Memory, which has them."""
+    """Raises a ValueError if values or a key mask are passed together with a Memory, which contains both."""
     if values is not None or key_mask is not None:
         raise ValueError("a Memory has its values and its key_mask already; expected values=None and key_mask=None")
 
 
 def check_query(query: Any, keys: Array) -> None:
-    """Checks that queries have an axis of their own, and that leading axes broadcast with those of the keys.
+    """Checks that queries have an axis of queries, and leading axes that broadcast with the leading axes of the keys.
 
     Raises:
-        TypeError, ValueError: they do not; see check_array.
+        TypeError, ValueError: the query does not fit the keys; see check_array.
     """
     check_array("query", query, "queries, features")
     _check_leading("queries", query, keys)
 
 
 def _check_leading(name: str, x: Array, keys: Array) -> None:
-    """Raises a ValueError where the axes before the last two do not broadcast with those of the keys."""
+    """Raises a ValueError if the axes before the last two do not broadcast with the leading axes of the keys."""
     try:
         jnp.broadcast_shapes(x.shape[:-2], keys.shape[:-2])
     except ValueError:
@@ -68,7 +68,7 @@ def _check_leading(name: str, x: Array, keys: Array) -> None:
 
 
 def check_rng(rng: Any) -> None:
-    """Raises a TypeError for an rng that is no key of jax.random, such as a seed."""
+    """Raises a TypeError for an rng that is not a key of jax.random, such as an integer seed."""
     if rng is None or (isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)):
         return
     if not (getattr(rng, "dtype", None) == jnp.uint32 and rng.ndim):  # a key of jax.random.PRNGKey
@@ -76,11 +76,11 @@ def check_rng(rng: Any) -> None:
 
 
 def check_bias(bias: Any, query: Array, keys: Array) -> None:
-    """Checks that a bias is no mask, and broadcasts to the scores [..., queries, keys].
+    """Checks that a bias is not a mask, and broadcasts to the scores [..., queries, keys].
 
     Raises:
-        TypeError: it is no array.
-        ValueError: it is boolean, or does not broadcast; see check_array.
+        TypeError: the bias is not an array.
+        ValueError: the bias is boolean, or does not broadcast; see check_array.
     """
     check_array("bias", bias, "queries, keys")
     check_additive(bias)

@@ -1,16 +1,16 @@
 """Attention over many keys, block by block, in memory linear in the sequence length, without a [q, k] matrix.
 
-The normalizer is a function of one score and one number of its row, weights_i = f(scores_i, tau); see
-normalizers/forms.py. A first scan over blocks of keys finds tau, and a second one sums f(scores, tau) values; scores of
-a block are computed when they are needed, in the derivative as well. Softmax needs one scan for both (Milakov &
+A weight is a function of its score and of one number tau per query, weights_i = f(scores_i, tau); see
+normalizers/forms.py. A first scan over blocks of keys finds tau, and a second one sums f(scores, tau) values. The
+scores of a block are computed when needed, and again in the derivative. Softmax needs one scan for both (Milakov &
 Gimelshein 2018, arXiv 1805.02867; Dao 2022, arXiv 2205.14135), entmax one for each step of Newton's method.
 
-The derivative is written once, for every score and normalizer. With w = f(scores, tau) and slope = -df / dtau,
+One derivative serves every score and normalizer. With w = f(scores, tau) and slope = -df / dtau,
 
     d tau = sum_i dw_i / sum_i slope_i        dw: the derivative of f at a fixed tau
     d context = sum_i (dw_i values_i + w_i d values_i) - d tau sum_i slope_i values_i
 
-It is made of scans that can be differentiated again, so derivatives of any order are right.
+It consists of scans that can be differentiated again, so derivatives of any order are right.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ PositionFunction = Callable[[Int[Array, "q 1"], Int[Array, " k"]], Array]  # pos
 
 
 class Block(NamedTuple):
-    """Some keys, with all that belongs to them."""
+    """A block of keys, with the values, bias, mask and positions of these keys."""
 
     keys: Float[Array, "... k d"]
     values: Float[Array, "... k dv"]
@@ -55,23 +55,23 @@ class Block(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """Arrays that the rule for derivatives takes as arguments: those the scores close over, and parameters."""
+    """Arrays that the custom derivative takes as arguments: arrays that the scores close over, and parameters."""
 
-    floats: tuple[Array, ...]  # that have a derivative
-    others: tuple[Array, ...]  # such as masks and positions
+    floats: tuple[Array, ...]  # floating-point arrays, which have a derivative
+    others: tuple[Array, ...]  # other arrays, such as masks and positions
     parameters: tuple[Array, ...]  # of the normalizer
 
 
 class BlockScores(NamedTuple):
-    """The scores of some queries and a block, and where they count."""
+    """The scores of queries against a block of keys, and the mask of keys that may have weight."""
 
     score: ScoreFunction
-    bias_at: PositionFunction | None  # None: an array in the block, or no bias
-    mask_at: PositionFunction | None  # is joined to the mask of the block
-    transform: Callable[[Scores], Scores]  # of the normalizer
+    bias_at: PositionFunction | None  # None: the bias is an array in the block, or absent
+    mask_at: PositionFunction | None  # combined with the mask of the block
+    transform: Callable[[Scores], Scores]  # applied to the scores by the normalizer
 
     def __call__(self, query: Array, places: Int[Array, "q 1"], block: Block) -> tuple[Scores, Bool[Array, "... q k"]]:
-        """Computes the scores of queries at these places, and False for keys without weight."""
+        """Computes the scores of queries at these positions, and a mask that is False for keys without weight."""
         scores = wide(self.score(query, block.keys))
         if block.bias is not None:
             scores = jnp.add(*same_axes(scores, block.bias))
@@ -88,27 +88,27 @@ class BlockScores(NamedTuple):
         return self.transform(jnp.where(keep, scores, 0.0)), keep
 
     def of_rows(self, query: Array, block: Block, rows: Int[Array, " r"]) -> tuple[Scores, Bool[Array, "... r k"]]:
-        """Computes the same for some of all queries."""
+        """Computes the scores and mask for the queries with these row numbers."""
         block = block._replace(bias=_rows(block.bias, rows), mask=_rows(block.mask, rows))
         return self(query[..., rows, :], rows[:, None], block)
 
 
 class Blockwise:
-    """The result of `blockwise_attention`: the context, and parts of the weights in O(q block + k) memory.
+    """The result of `blockwise_attention`: the context, and statistics of the weights in O(q block + k) memory.
 
-    That is the memory of one block and of the result; `rows` returns r x k numbers.
+    The memory is for one block of weights and the result; `rows` returns r x k numbers.
     """
 
     def __init__(self, context: Array, tau: Array, blocks: Block, weights: Callable, num_keys: int):
         self.context: Float[Array, "... q dv"] = context
-        self.threshold: PerQuery = tau[..., 0]  # tau; for softmax the logsumexp of the scores; 0 where there is none
+        self.threshold: PerQuery = tau[..., 0]  # tau; for softmax the logsumexp of the scores; 0 if the form has no tau
         self._blocks, self._weights, self._num_keys = blocks, weights, num_keys
 
     def rows(self, queries: Sequence[int] | Int[Array, " r"]) -> Float[Array, "... r k"]:
-        """Returns the weights of some queries; -1 is the last.
+        """Returns the weights of the given queries; -1 is the last query.
 
         Raises:
-            IndexError: there is no such query; inside jit, where the numbers are not known, it is not noticed.
+            IndexError: a query does not exist; not checked inside jit, where the numbers are unknown.
         """
         number = self.threshold.shape[-1]
         if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(queries)):
@@ -122,7 +122,7 @@ class Blockwise:
         return self._by_key(lambda block: jnp.sum(self._weights(block), axis=-2))
 
     def first(self) -> PerQuery:
-        """Returns the weight of the first key, the "sink" of many language models."""
+        """Returns the weight of the first key, the attention sink of many language models."""
         return _over(
             lambda block: jnp.sum(jnp.where(block.positions == 0, self._weights(block), 0), axis=-1), self._blocks
         )
@@ -171,15 +171,15 @@ def blockwise_attention(
         values: [..., k, dv].
         key_mask: [..., k], True for keys that every query may attend to.
         mask: True where a query may attend to a key: an array [..., q, k], or a function of positions (query [q, 1],
-            key [k]), which needs no array of this size. Where both are given, both hold; see masks.py.
+            key [k]), which needs no array of this size. A key needs to be True in both masks; see masks.py.
         normalize: a normalizer that has a form, its name, or a Form.
-        bias: is added to the scores; an array or a function of positions, as for `mask`. -inf leaves a key out.
+        bias: added to the scores; an array or a function of positions, as for `mask`. A key with bias -inf is masked.
         block_size: number of keys whose scores are computed at a time.
 
     Raises:
-        ValueError: a normalizer that is unknown or needs more than one number of a row; a mask that is not boolean,
-            or a bias that is; shapes that do not fit; a block size below 1.
-        TypeError: a class in place of a normalizer.
+        ValueError: the normalizer is unknown or needs more than one number per row; the mask is not boolean, or the
+            bias is; shapes do not fit; the block size is below 1.
+        TypeError: the normalizer is a class instead of an object.
     """
     if block_size < 1:
         raise ValueError(f"block_size is {block_size}; expected at least 1")
@@ -214,7 +214,7 @@ def _form_of(normalizer: Normalizer | NormalizerModule, scores: jax.ShapeDtypeSt
     """Returns the form of a normalizer.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the normalizer has no form.
     """
     if not normalizer.has_form:
         raise ValueError(f"{normalizer.label} cannot be computed block by block; expected {with_forms()}")
@@ -222,7 +222,7 @@ def _form_of(normalizer: Normalizer | NormalizerModule, scores: jax.ShapeDtypeSt
 
 
 def _shape_with(bias: Array | Callable | None, scores: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the shape [..., q, k] of scores of this shape with a bias; raises a ValueError for one that is wrong."""
+    """Returns the shape [..., q, k] of scores plus bias; raises a ValueError if the bias does not fit."""
     if bias is None or callable(bias):
         return scores
     check_additive(bias)
@@ -231,11 +231,11 @@ def _shape_with(bias: Array | Callable | None, scores: tuple[int, ...]) -> tuple
 
 
 def _converted(function: Callable, *example: PyTree) -> tuple[Callable, tuple[Array, ...], tuple[Array, ...]]:
-    """Returns the function with what it closes over as arguments: (f(constants, *arguments), floats, others).
+    """Turns the arrays that a function closes over into arguments: (f(constants, *arguments), floats, others).
 
-    So the rule can differentiate the parameters inside `score` and `bias`. Unlike those of jax.closure_convert, masks
-    and positions are arguments, too: the rule may be called after the trace that made them has ended, as where the
-    gradient is taken of a function under jit, scan or remat.
+    The custom derivative can then differentiate parameters inside `score` and `bias`. jax.closure_convert keeps masks
+    and positions in the closure. Here they are arguments too, since the derivative may be called after the trace that
+    made them has ended, for example in the gradient of a function under jit, scan or remat.
     """
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*example)
     traced = [i for i, x in enumerate(closed.consts) if isinstance(x, jax.core.Tracer)]
@@ -269,9 +269,12 @@ def _rule(form: Form, all_scores: Callable, num_keys: int) -> tuple[Callable, Ca
     def attend_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
         constants, query, blocks = primals
         context, tau = attend(*primals)
+        # The derivative at fixed tau; the module docstring has the equations for the terms of d tau added below.
         dw, moved = _change(lambda *primals: weigh(*primals, tau), primals, tangents)
+        # Softmax: weights sum to one, so slope = w: sum_i slope_i = 1 and sum_i slope_i values_i = context.
         if form.is_softmax:
             return (context, tau), (moved - dw * context, dw)
+        # Without tau, or with a tau that depends only on the mask, there is no term of d tau.
         if form.solve is None or form.of_mask:
             return (context, tau), (moved, jnp.zeros_like(tau))
         total, mean = _slopes(lambda tau, block: weigh(constants, query, block, tau), tau, blocks)
@@ -282,7 +285,8 @@ def _rule(form: Form, all_scores: Callable, num_keys: int) -> tuple[Callable, Ca
 
 
 def _change(weights: Callable, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    """Sums dw and dw values + w d values over all keys, where tau is fixed: w = weights(constants, query, block)."""
+    """Sums dw and dw values + w d values over all keys at fixed tau, for w = weights(constants, query, block)."""
+    # Only floating-point arrays have tangents, so masks and positions are kept outside of jax.jvp.
     (constants, query, blocks), (along_constants, along_query, along_blocks) = primals, tangents
     floats = lambda blocks: (blocks.keys, blocks.values, blocks.bias)  # noqa: E731
     with_floats = lambda fixed, floats: Block(*floats, fixed.mask, fixed.positions)  # noqa: E731
@@ -310,7 +314,7 @@ def _slopes(weights: Callable, tau: Array, blocks: Block) -> tuple[Array, Array]
 
 
 def _weights(form: Form, scores: Scores, keep: Array, tau: Array, parameters: tuple[Array, ...]) -> Scores:
-    """Computes f(scores, tau), and 0 for masked keys."""
+    """Computes f(scores, tau); 0 for masked keys."""
     return jnp.where(keep, form.weigh(jnp.where(keep, scores, tau), tau, *parameters), 0.0)
 
 
@@ -319,7 +323,7 @@ def _product(weights: Scores, values: Array) -> Array:
 
 
 def _over(part: Callable, blocks: PyTree) -> PyTree:
-    """Sums a function of a block over all blocks; it is computed again in a derivative."""
+    """Sums a function of a block over all blocks; the derivative computes it again instead of storing it."""
     shapes = jax.eval_shape(part, jax.tree.map(lambda x: x[0], blocks))
     zeros = jax.tree.map(jnp.zeros_like, shapes)
     add = lambda so_far, block: (jax.tree.map(jnp.add, so_far, jax.checkpoint(part)(block)), None)  # noqa: E731
@@ -333,7 +337,7 @@ def _cut(
     mask: Array,
     block_size: int,
 ) -> Block:
-    """Cuts the axis of keys into blocks, which become the first axis."""
+    """Splits the axis of keys into blocks, with the axis of blocks first."""
     bias = None if callable(bias) else bias
     num_keys = keys.shape[-2]
     size = max(1, min(block_size, num_keys))
@@ -357,7 +361,7 @@ def _cut(
 
 
 def _rows(x: Array | None, chosen: Array) -> Array | None:
-    """Returns chosen rows of an array [..., q, k], or all of [..., 1, k] and [k]."""
+    """Returns the chosen rows of an array [..., q, k]; arrays [..., 1, k] and [k], for all rows, are unchanged."""
     return x if x is None or x.ndim < 2 or x.shape[-2] == 1 else x[..., chosen, :]
 
 
@@ -366,7 +370,7 @@ def _masked(scores: Scores, keep: Array) -> Scores:
 
 
 def _online_softmax(masked: Callable, blocks: Block) -> tuple[Array, Array]:
-    """Computes (context, logsumexp) in one scan: sums are rescaled when a larger score comes."""
+    """Computes (context, logsumexp) in one scan, in which sums are rescaled whenever a larger score is found."""
 
     def step(so_far, block):
         largest, total, context = so_far
@@ -389,7 +393,7 @@ def _online_softmax(masked: Callable, blocks: Block) -> tuple[Array, Array]:
 
 
 def _threshold(form: Form, masked: Callable, blocks: Block, num_keys: int, parameters: tuple[Array, ...]) -> Array:
-    """Finds tau [..., q, 1]; zeros where the normalizer has none."""
+    """Finds tau [..., q, 1]; zeros if the form has no tau."""
     scores = jax.eval_shape(masked, jax.tree.map(lambda x: x[0], blocks))
     zeros = jnp.zeros((*scores.shape[:-1], 1), scores.dtype)
     if form.solve is None:

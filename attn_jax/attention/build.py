@@ -1,4 +1,4 @@
-"""Attention built from names of parts and options, in the usual order of wrappers."""
+"""Builds Attention from names of parts and options, with wrappers in the usual order."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -49,31 +49,31 @@ def build_attention(
         >>> attention.apply({}, query, keys, values).context.shape
         (5, 8)
 
-    The wrappers of the normalizer are, from the inside, `top_keys` and the window; those of the map are `difference`,
-    forget gates, `iterations`, `fit`, `rotary` and `selective`; those of the read are dropout and the gate. What is to
-    be wrapped in another order is built from the parts themselves: Attention(map=..., read=...).
+    The normalizer is wrapped, from the inside, by `top_keys` and the window; the map by `difference`, forget gates,
+    `iterations`, `fit`, `rotary` and `selective`; the read by dropout and the gate. For another order, build the parts
+    yourself: Attention(map=..., read=...).
 
     Args:
-        score: an object, or a name of SCORES that needs no options.
-        normalize: a function, a module, or a name of NORMALIZERS.
-        read: a reading of one row, or a name of READINGS.
+        score: an object, or a name from SCORES that needs no options.
+        normalize: a function, a module, or a name from NORMALIZERS.
+        read: a reading of one row, or a name from READINGS.
         window: restricts attention to keys near a centre; see local.py.
-        monotonic: in place of `normalize`: the weights depend on those of the step before; see hard/monotonic.py.
+        monotonic: replaces `normalize` by weights that depend on the weights of the step before; see hard/monotonic.py.
         dropout: rate at which weights are dropped in training.
         block_size: number of keys whose scores are in memory at a time; 0: all.
         top_keys: number of keys (or blocks) with the largest scores that may be read; 0: all.
         keys_per_block: number of keys that `top_keys` selects together.
-        iterations: number of reads; after each, the mean of the keys is the next query.
+        iterations: number of reads; after each, the weighted mean of the keys is the next query.
         gate: whether to multiply the context by a sigmoid of the query.
-        fit: LocalLine or Parallax of signed.py: a local linear fit to the values, at the query.
-        difference: Subtract of signed.py: subtract a second map, each of half of the columns.
-        forget_heads: number of heads of keys that have forget gates; 0: nothing is forgotten.
+        fit: LocalLine or Parallax from signed.py: a local linear fit to the values, at the query.
+        difference: Subtract from signed.py: subtracts a second map; each map uses half of the columns.
+        forget_heads: number of key heads with forget gates; 0: no forgetting.
         rotary: whether to rotate queries and keys by their positions.
         selective: whether the first head selects keys that later queries attend to less.
-        dtype: of the projection of forget gates.
+        dtype: type of the projection of the forget gates.
 
     Raises:
-        ValueError: an unknown name; a number out of range; parts that do not promise what another one needs.
+        ValueError: an unknown name; a number out of range; a part lacks a property that another part needs.
         TypeError: a part of the wrong kind.
     """
     check_kind("top_keys", top_keys, Integral, "a whole number")
@@ -119,20 +119,20 @@ def compose(
     rotary: bool = False,
     block_size: int = 0,
 ) -> Attention:
-    """Builds an Attention from a score, a normalizer, a read and what is wrapped around them.
+    """Builds an Attention from a score, a normalizer, a read and the wrappers around them.
 
     Args:
         score: a module.
         normalize: Normalize(...) or Monotonic(...).
         read: Read(...).
-        wrappers: (class of the wrapper, function of what it wraps), from the inside; its class says whether it wraps
-            the normalizer, the map or the read.
-        forget: makes forget gates of a map; they are inside of every wrapper of the map but a difference.
-        rotary: whether to rotate queries and keys, outside of every wrapper of the map but selection.
+        wrappers: (class of the wrapper, function from the wrapped part to the wrapper), from the inside; the class
+            determines whether the normalizer, the map or the read is wrapped.
+        forget: wraps a map in forget gates, inside of every other wrapper of the map except a difference.
+        rotary: whether to rotate queries and keys, outside of every wrapper of the map except selection.
         block_size: number of keys whose scores are in memory at a time; 0: all.
 
     Raises:
-        ValueError: parts that do not promise what another one needs.
+        ValueError: a part lacks a property that another part needs.
     """
 
     def around(part: Part, *kinds: type) -> Part:

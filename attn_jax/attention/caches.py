@@ -1,9 +1,9 @@
-"""Caches of keys: which keys a query may attend to, and what is kept of them.
+"""Caches of keys: which keys a query may attend to, and which keys are stored.
 
-Order is read from positions, never from an index. A cache has a place for each position of a sequence; or, where no
-query attends beyond the latest few keys, it is a ring of these: always in the order of their positions, so that
-normalizers which depend on the order of keys see no difference. Writing, growing, taking rows of the batch and
-reordering them are one tree.map each.
+Masks are functions of positions, never of indices in the cache. A cache has one place for each position of a sequence.
+If queries attend only to the latest few keys, the cache is instead a buffer of these keys, sorted by position, so that
+normalizers which depend on the order of keys give the same result. Writing to a cache, growing it, selecting rows of
+the batch and reordering rows are one tree.map each.
 """
 
 from functools import partial
@@ -20,17 +20,17 @@ from attn_jax.types import Array, Bool, Float, Int, PyTree
 
 
 class Order(NamedTuple):
-    """Order of a sequence: the keys that a query may attend to, by the positions of both."""
+    """Order of a sequence: a mask of the keys that a query may attend to, as a function of both positions."""
 
-    mask: PositionFunction | None  # (query, key) -> True where it may; None: everywhere
-    latest: int = 0  # number of latest keys beyond which no query attends; 0: any number
+    mask: PositionFunction | None  # (query, key) -> True if the query may attend to the key; None: always
+    latest: int = 0  # number of latest keys that a query may attend to; 0: all
 
     def room(self, length: int) -> int:
-        """Returns the number of keys to keep of a sequence of at most `length`."""
+        """Returns the number of keys to store for a sequence of at most `length`."""
         return min(self.latest, length) if self.latest else length
 
     def allowed(self, query: Int[Array, "... q"], key: Int[Array, "... k"]) -> Bool[Array, "... q k"] | None:
-        """Returns the mask for queries and keys at these positions; None for everywhere."""
+        """Returns the mask for queries and keys at these positions; None if all pairs are allowed."""
         return None if self.mask is None else self.mask(query[..., :, None], key[..., None, :])
 
 
@@ -38,7 +38,7 @@ EVERYWHERE, CAUSAL = Order(None), Order(causal)
 
 
 def latest(count: int) -> Order:
-    """Returns the causal order in which a query attends to the latest `count` keys, its own included."""
+    """Returns the causal order in which a query attends to the latest `count` keys, including its own position."""
     return Order(partial(_near, count), count)
 
 
@@ -51,26 +51,26 @@ def _near(count: int, query: Int[Array, "... q 1"], key: Int[Array, "... k"]) ->
 class Entries:
     """Cached keys and values: each leaf has the batch on axis 0, and the keys on axis -2."""
 
-    positions: Int[Array, "b ... k 1"]  # -1: no key; one for all heads
-    keys: PyTree  # what the map prepared: leaves [b, ..., k, c]
+    positions: Int[Array, "b ... k 1"]  # -1: empty entry; the same for all heads
+    keys: PyTree  # result of the map's `prepare`: leaves [b, ..., k, c]
     values: Float[Array, "b ... k w"]
 
     @classmethod
     def of(cls, memory: Memory) -> "Entries":
-        """Returns what is kept of a memory with positions, [b, k] or [b, h, k]."""
+        """Returns the entries of a memory with positions [b, k] or [b, h, k]."""
         here = memory.key_mask if memory.key_mask.ndim == 2 else memory.key_mask[:, :1]
         return cls(jnp.where(here, memory.positions, -1)[..., None], memory.keys, memory.values)
 
     def memory(self) -> Memory:
-        """Returns the memory that attention reads."""
+        """Returns the memory of these entries, for attention."""
         positions = self.positions[..., 0]
         key_mask = jnp.broadcast_to(positions >= 0, self.values.shape[:-1])
-        # Increasing, also where there is no key.
+        # Empty entries repeat the position before them, since a Memory needs increasing positions.
         return Memory(self.keys, self.values, key_mask, jax.lax.cummax(positions, axis=positions.ndim - 1))
 
 
 def grow(entries: Entries, order: Order, length: int) -> Entries:
-    """Makes room for a sequence of this length, of which `entries` are the beginning."""
+    """Makes room for a sequence of this length that begins with `entries`."""
     room, num_keys = order.room(length), entries.positions.shape[-2]
     if order.latest:
         return latest_of(_in_order(_join(_none(entries, max(room - num_keys, 0)), entries)), room)
@@ -78,9 +78,9 @@ def grow(entries: Entries, order: Order, length: int) -> Entries:
 
 
 def add(cache: Entries, new: Entries, order: Order) -> Entries:
-    """Adds new keys: at the places of their positions, or where the latest are enough behind all keys there are.
+    """Adds new keys at their positions; a cache of the latest keys grows by the new keys and is sorted again.
 
-    A key whose place a cache does not have is not written.
+    A key whose position is beyond the cache is not written.
     """
     if order.latest:
         return _in_order(_join(cache, new))
@@ -93,7 +93,7 @@ def add(cache: Entries, new: Entries, order: Order) -> Entries:
 
 
 def latest_of(entries: Entries, number: int) -> Entries:
-    """Returns the last so many entries."""
+    """Returns the last `number` entries."""
     return jax.tree.map(lambda x: x[..., x.shape[-2] - number :, :], entries)
 
 
@@ -102,18 +102,18 @@ def _join(old: Entries, new: Entries) -> Entries:
 
 
 def _in_order(entries: Entries) -> Entries:
-    """Sorts entries by position; those without a key come first."""
+    """Sorts entries by position; empty entries come first."""
     index = jnp.argsort(entries.positions, axis=-2)
     return jax.tree.map(lambda x: jnp.take_along_axis(x, index, axis=-2), entries)
 
 
 def _none(like: Entries, number: int) -> Entries:
-    """Returns so many entries without a key."""
+    """Returns `number` empty entries."""
     none = jax.tree.map(lambda x: jnp.zeros((*x.shape[:-2], number, x.shape[-1]), x.dtype), like)
     return none.replace(positions=none.positions - 1)
 
 
 def _is_at(place: Int[Array, "b 1"], leaf: Array) -> Bool[Array, "..."]:
-    """Tells where along its axis of keys a leaf [b, ..., k, c] has this place."""
+    """Returns a mask of the leaf [b, ..., k, c] that is True at this place along the axis of keys."""
     along = jax.lax.broadcasted_iota(jnp.int32, leaf.shape, leaf.ndim - 2)
     return along == place.reshape(-1, *[1] * (leaf.ndim - 1))

@@ -10,7 +10,7 @@ from attn_jax.types import Array, Bool, Float
 
 
 class ShortConvolution(nn.Module, kw_only=True):
-    """y_t = activation(sum_i w_i x_{t-i}), i = 0 ... size - 1, with weights for each column: it sees no later position.
+    """y_t = activation(sum_i w_i x_{t-i}), i = 0 ... size - 1, with separate weights for each column; causal.
 
     DeltaNet (Yang 2024, arXiv 2406.06484) and Mamba apply it with silu to queries, keys and values; a Canon layer
     (Allen-Zhu 2025, arXiv 2512.17351) applies it without an activation to the input of a Transformer layer.
@@ -20,7 +20,7 @@ class ShortConvolution(nn.Module, kw_only=True):
     activation: Callable = nn.silu
 
     def start(self, x: Float[Array, "b n d"]) -> Float[Array, "b r d"]:
-        """Returns the size - 1 inputs before the first one: zeros."""
+        """Returns the size - 1 inputs before the first input: zeros."""
         return jnp.zeros((len(x), self.size - 1, x.shape[-1]), x.dtype)
 
     @checked_masks
@@ -32,8 +32,8 @@ class ShortConvolution(nn.Module, kw_only=True):
 
         Args:
             x: inputs.
-            mask: True for inputs that are no padding, which is at the end.
-            recent: the size - 1 inputs before them; None at the start of a sequence.
+            mask: True for real inputs; padding is at the end.
+            recent: the size - 1 inputs before `x`; None at the start of a sequence.
         """
         recent = self.start(x) if recent is None else recent
         kernel = self.param("kernel", nn.initializers.normal(self.size**-0.5), (self.size, x.shape[-1]), jnp.float32)

@@ -1,7 +1,7 @@
 """Attention as one formula, context = read(normalize(score(query, keys)), values), made of a map and a read.
 
-The fused kernel and blocks of keys compute the same context without an array [q, k]. `Attention` takes them where the
-promises of its parts allow it, and this file is the only place that does.
+The fused kernel and the block-by-block computation give the same context without an array [q, k]. `Attention` uses
+them if the properties that its parts promise allow it. Only this file makes that choice.
 """
 
 from collections.abc import Callable
@@ -43,27 +43,28 @@ class Attention(nn.Module, kw_only=True):
         >>> Attention(map=part, read=Read()).apply({}, query, keys, values).context.shape
         (5, 8)
 
-    `build_attention` makes one from names and options; the parts themselves are in maps.py, normalizing.py and
-    reads.py. Softmax of a scaled dot product or of QK norm, read as it is, is computed by the fused kernel (see
-    fused.py). With `block_size` every score and most normalizers are computed block by block, under jit in memory
-    linear in the sequence length, without a [q, k] matrix (see blockwise.py), if mask and bias are functions of places
-    or arrays of keys. The weights are computed separately; under jit this costs nothing where they are not used. The
-    context has the type of the values.
+    `build_attention` makes one from names and options; the parts are in maps.py, normalizing.py and reads.py. Softmax
+    of a scaled dot product or of QK norm, with the mean as read, is computed by the fused kernel (see fused.py). With
+    `block_size`, every score and most normalizers are computed block by block (see blockwise.py): under jit, memory is
+    linear in the sequence length, without a [q, k] matrix, if mask and bias are functions of positions or arrays of
+    keys. The weights are computed separately; under jit unused weights cost nothing. The context has the type of the
+    values.
 
     A reading that samples takes a key sampled with the rng of the call; outside of training, and without an rng, it
     takes the most probable key. With the relaxed and straight-through readings (gumbel_softmax, reinmax, ...) the
-    context has a gradient with respect to scores, query and keys. With the others that sample (reinforce, stratified,
-    systematic) it has none: train with the surrogate loss that estimators.combine makes of `Attended.log_prob` or of a
-    sample of `Attended.weights` (see hard/readings.py). `top`, which does not sample, has none either.
+    context has a gradient with respect to scores, query and keys. With the other sampling readings (reinforce,
+    stratified, systematic) it has none: train with the surrogate loss that estimators.combine computes from
+    `Attended.log_prob`, or from a sample of `Attended.weights` (see hard/readings.py). `top`, which does not sample,
+    has no such gradient either.
 
     Raises:
-        ValueError: weights that do not promise what the read needs; a block size below 0, or parts that cannot be
+        ValueError: the weights lack a property that the read needs; the block size is below 0, or a part cannot be
             computed block by block.
     """
 
-    map: Part  # of maps.py
-    read: Part  # of reads.py
-    block_size: int = 0  # number of keys whose scores are in memory at a time; 0 is all
+    map: Part  # from maps.py
+    read: Part  # from reads.py
+    block_size: int = 0  # number of keys whose scores are in memory at a time; 0: all
 
     def __post_init__(self):
         check_slot(self.read.label, self.read.needs, self.map)
@@ -82,7 +83,7 @@ class Attention(nn.Module, kw_only=True):
 
     @property
     def keeps_readers(self) -> bool:
-        """Tells whether a call changes what is kept of the keys, for later ones; see `read_by`."""
+        """Tells whether a call changes the stored keys for later calls; see `read_by`."""
         return self.map.keeps_readers
 
     @property
@@ -92,7 +93,7 @@ class Attention(nn.Module, kw_only=True):
 
     @property
     def sums_to_one(self) -> bool:
-        """Tells whether the weights of every query with a key sum to one and are not negative: keys can be sampled."""
+        """Tells whether keys can be sampled: weights are not negative, and sum to one for each query with a key."""
         return self.map.promises >= {SUMS_TO_ONE, NOT_NEGATIVE} and not self.score.compact
 
     @property
@@ -120,16 +121,17 @@ class Attention(nn.Module, kw_only=True):
         inputs: Float[Array, "... n d"] | None = None,
         positions: Int[Array, "... k"] | None = None,
     ) -> Memory:
-        """Builds the Memory of these keys; values are the keys themselves where None, and key_mask True everywhere.
+        """Builds the Memory of these keys; by default values are the keys, and key_mask is True everywhere.
 
-        `inputs` are what the keys of heads are made of, without an axis of heads; forget gates are made of them.
-        `positions` of the keys [..., k] increase, by default 0, 1, 2, ...; a leading axis may be 1. To initialize
+        `inputs`, without an axis of heads, are the inputs from which the keys of heads are computed; forget gates need
+        them. `positions` of the keys [..., k] increase, by default 0, 1, 2, ...; a leading axis may be 1. To initialize
         parameters call the module itself: `init` with method="prepare" has no query, and creates only the parameters
         that belong to the keys.
 
         Raises:
-            ValueError: not one value, or entry of the mask, for each key; the mask is not boolean.
-            TypeError: no arrays.
+            ValueError: the number of values, or of entries of the mask, differs from the number of keys; the mask is
+                not boolean.
+            TypeError: an argument is not an array.
         """
         values = keys if values is None else values
         check_memory(keys, values, key_mask)
@@ -153,31 +155,32 @@ class Attention(nn.Module, kw_only=True):
         rng: PRNGKeyArray | None = None,
         train: bool = False,
     ) -> Attended:
-        """Reads a memory, or keys and values of which it builds one.
+        """Reads a memory, or keys and values from which it builds one.
 
         Args:
             query: [..., q, dq].
             memory: a Memory, or keys.
-            values: of these keys, by default the keys themselves; None with a Memory, which has its own.
-            key_mask: of these keys, [..., k], True for keys that every query may attend to; None with a Memory.
-            mask: True where a query may attend to a key, [..., q, k]. Or a function of places in these arrays, counted
-                from 0 (query [q, 1], key [k]), such as `causal`, which block by block, and in the fused kernel of a
-                GPU, needs no array of this size. A key is read where both masks are True; see masks.py.
-            bias: is added to the scores, [..., q, k] or what broadcasts to it, or a function of places, as for `mask`;
-                -inf leaves a key out, as the mask does, so a mask that is added to the scores is a bias.
-            positions: of the queries, counted like those of the keys; for windows, rotations and forget gates.
+            values: the values of these keys, by default the keys; None with a Memory, which contains its values.
+            key_mask: [..., k], True for keys that every query may attend to; None with a Memory.
+            mask: [..., q, k], True where a query may attend to a key. Or a function of indices in these arrays, from 0
+                (query [q, 1], key [k]), such as `causal`: block by block, and in the fused kernel of a GPU, it needs no
+                array of this size. A key is read where both masks are True; see masks.py.
+            bias: added to the scores; [..., q, k] or an array that broadcasts to it, or a function of indices, as for
+                `mask`. A key with bias -inf is masked, so pass an additive mask as the bias.
+            positions: positions of the queries, counted like the positions of the keys; for windows, rotations, forget
+                gates.
             previous: weights of the step before, for monotonic attention.
-            head_axes: number of axes of heads before that of the queries, for maps that tell heads apart.
-            rng: for a reading that samples; without it, and not in training, it reads the most probable key.
-            train: whether weights are dropped, with the rng stream "dropout".
+            head_axes: number of axes of heads before the axis of queries, for maps that treat heads differently.
+            rng: for a reading that samples; without it, and outside of training, the most probable key is read.
+            train: whether to apply dropout to the weights, with the rng stream "dropout".
 
         Masked keys and values have no effect as long as they are finite.
 
         Raises:
-            TypeError: no arrays.
-            ValueError: shapes that do not fit; values or key_mask with a Memory; training without the rng of a reading
-                that samples; a reading of several rows, which is used outside (see hard/readings.py); parameters made
-                by `init` with method="prepare" alone.
+            TypeError: an argument is not an array.
+            ValueError: shapes do not fit; values or key_mask are given with a Memory; a sampling reading has no rng in
+                training; the reading has several rows, so must be used outside of Attention (see hard/readings.py);
+                parameters come from `init` with method="prepare" alone.
         """
         if not isinstance(memory, Memory):
             memory = self.prepare(memory, values, key_mask=key_mask)
@@ -200,17 +203,17 @@ class Attention(nn.Module, kw_only=True):
         positions: Int[Array, "... q"] | None = None,
         head_axes: int = 0,
     ) -> Memory:
-        """Returns the memory after these queries have read it; most maps leave it as it is (`Part.keeps_readers`)."""
+        """Returns the memory after these queries have read it; most maps leave it unchanged (`Part.keeps_readers`)."""
         call = _call(floating(query), memory, mask, None)._replace(positions=positions, head_axes=head_axes)
         return memory.replace(keys=self.map.read_by(call))
 
     def linear(self, query: Float[Array, "... q dq"], memory: Memory) -> Float[Array, "... q dv"]:
-        """Computes the context without a normalizer: the scores are the weights."""
+        """Computes the context without a normalizer: the weights are the scores."""
         weights = self.map.linear(_call(floating(query), memory, None, None))
         return weighted_sum(weights, memory.values).astype(memory.values.dtype)
 
     def _attend(self, call: Call, values: Float[Array, "... k dv"], train: bool):
-        """Computes (weights, context, log-probability of what was read), in the way that takes the least memory."""
+        """Computes (weights, context, log-probability of the read) by the method that takes the least memory."""
         part, last = self.map.last(call)
         weights = part(last)
         if self.block_size and call.key_mask.shape[-1]:  # a block has at least one key
@@ -222,8 +225,8 @@ class Attention(nn.Module, kw_only=True):
 
 
 def _call(query: Array, memory: Memory, mask: Any, bias: Any) -> Call:
-    """Makes the call: masks combined, and a bias of places as an array as well; raises where they do not fit."""
-    # The prepared keys may be any pytree; their mask has the axes of the keys.
+    """Makes the call: combines the masks and evaluates a bias function to an array; raises if shapes do not fit."""
+    # The prepared keys may be any pytree; their mask has the leading axes and the number of keys.
     keys, bias_at = memory.key_mask[..., None], bias
     at = places(query, keys)
     if callable(bias):
@@ -269,6 +272,6 @@ def _places(call: Call) -> tuple[Int[Array, "q 1"], Int[Array, " k"]]:
 
 
 def _fits_kernel(call: Call, values: Array) -> bool:
-    """Tells whether the fused kernel, which computes in float32 at most, takes arrays of these types and widths."""
+    """Tells whether the fused kernel, which computes in float32 at most, accepts the types and widths of the arrays."""
     one_type = call.query.dtype == call.keys.dtype == values.dtype != jnp.float64
     return one_type and values.shape[-1] == call.query.shape[-1]

@@ -1,7 +1,7 @@
-"""Dropout with 16 random bits an entry.
+"""Dropout with 16 random bits per entry.
 
-Random words are a large part of the time of a small Transformer on a CPU. A mask of n entries is drawn from n / 2
-words of 32 bits; comparing uniform numbers takes n.
+In a small Transformer on a CPU much of the time goes into random bits. A mask of n entries takes n / 2 words of 32
+bits; comparing uniform numbers takes n words.
 """
 
 import math
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from attn_jax.types import Array, Bool, PRNGKeyArray
 
-LEVELS = 1 << 16  # values of half a word
+LEVELS = 1 << 16  # number of values of 16 bits
 
 
 def keep_probability(rate: float) -> float:

@@ -1,4 +1,4 @@
-"""Forgetting attention: gates of the input lower the scores of earlier keys. Lin 2025 (arXiv 2503.02130)."""
+"""Forgetting attention: gates computed from the input lower the scores of earlier keys. Lin 2025 (arXiv 2503.02130)."""
 
 import flax.linen as nn
 import jax
@@ -13,12 +13,12 @@ from attn_jax.types import Array, Dtype, Float, Int, PyTree, wide
 def forgetting_bias(
     log_gates: Float[Array, "... k"], positions: Int[Array, "... q"], key_positions: Int[Array, "... k"] | None = None
 ) -> Float[Array, "... q k"]:
-    """Computes -|c_i - c_j| for queries at these positions, c the cumulative sum of the log gates: added to the scores.
+    """Computes the bias -|c_i - c_j| of the scores, where c is the cumulative sum of the log gates.
 
     Lin 2025 (arXiv 2503.02130), equation 5: the weight of key j is multiplied by the gates of all positions after it up
-    to the query. It is ALiBi with a slope that depends on the data; where all gates are exp(-slope) it is ALiBi.
-    Because of the absolute value it also decreases for keys after the query, where there is no causal mask. A position
-    after the last key counts as that of the last key. Keys are in the order of their positions, by default 0, 1, 2, ...
+    to the query. It generalizes ALiBi, which has the gate exp(-slope) everywhere. Because of the absolute value,
+    without a causal mask the weight of keys after the query decreases as well. A position after the last key counts as
+    the position of the last key. Keys are in the order of their positions, by default 0, 1, 2, ...
     """
     total, at_query = _totals(log_gates, positions, key_positions)
     return -jnp.abs(at_query[..., :, None] - total[..., None, :])
@@ -27,7 +27,7 @@ def forgetting_bias(
 def forgetting_bias_at(
     log_gates: Float[Array, "... k"], positions: Int[Array, "... q"], key_positions: Int[Array, "... k"] | None = None
 ) -> PositionFunction:
-    """Returns `forgetting_bias` as a function of places, (query [q, 1], key [k]): block by block no [q, k] is made."""
+    """Returns `forgetting_bias` as a function of indices (query [q, 1], key [k]), for blocks: no [q, k] is made."""
     total, at_query = _totals(log_gates, positions, key_positions)
     return lambda query, key: -jnp.abs(at_query[..., query] - total[..., None, key])
 
@@ -37,7 +37,8 @@ def _totals(
 ) -> tuple[Float[Array, "... k"], Float[Array, "... q"]]:
     """Computes c at all keys and at the queries."""
     total = jnp.cumsum(log_gates, axis=-1)
-    if key_positions is not None:  # the place of the last key up to the query; keys that are not there have open gates
+    # Index of the last key at or before each query. A missing key counts as an open gate, log gate 0.
+    if key_positions is not None:
         positions = _count_up_to(key_positions, positions) - 1
     lead = jnp.broadcast_shapes(total.shape[:-1], positions.shape[:-1])
     index = jnp.broadcast_to(positions, (*lead, positions.shape[-1]))
@@ -50,7 +51,7 @@ _count_up_to = jnp.vectorize(
 
 
 class ForgetGates(nn.Module, kw_only=True):
-    """log sigmoid(W x + b): one gate for each head of keys and each position."""
+    """log sigmoid(W x + b): one gate for each key head and position."""
 
     num_heads: int
     dtype: Dtype = jnp.float32
@@ -62,12 +63,12 @@ class ForgetGates(nn.Module, kw_only=True):
 
 
 class Forgetting(MapWrapper, kw_only=True):
-    """Adds -|c_i - c_j| to the scores, c the cumulative log gates of the inputs; see `forgetting_bias`.
+    """Adds the bias -|c_i - c_j| to the scores, c the cumulative log gates of the inputs; see `forgetting_bias`.
 
-    Each head of keys has its gates.
+    Each key head has its own gates.
 
     Raises:
-        ValueError: no inputs, which MultiHead gives; no positions.
+        ValueError: there are no inputs (MultiHead passes them), or no positions.
     """
 
     num_heads: int
@@ -79,7 +80,7 @@ class Forgetting(MapWrapper, kw_only=True):
     def prepare(self, new: NewKeys) -> PyTree:
         if new.inputs is None:
             raise ValueError("forget gates are made of the inputs of heads; expected MultiHead, or prepare(inputs=...)")
-        # A masked key forgets nothing, as if it were not there.
+        # A masked key gets log gate 0: it forgets nothing.
         gates = jnp.where(new.key_mask, self.gates(new.inputs), 0)
         return gates[..., None], self.of.prepare(new)
 
@@ -87,7 +88,7 @@ class Forgetting(MapWrapper, kw_only=True):
         return call.keys[0], self.of.read_by(self.enter(call))
 
     def enter(self, call: Call) -> Call:
-        """Returns the call of the map inside, with the bias of the gates."""
+        """Returns the call with the bias of the gates, for the map inside."""
         if call.positions is None:
             raise ValueError("a memory with forget gates needs the positions of the queries: positions=...")
         given = call.keys[0][..., 0], call.positions, call.key_positions

@@ -36,27 +36,27 @@ def attend(
         >>> attended.context.shape, attended.weights.shape  # [..., q, dv], [..., q, k]
         ((5, 8), (5, 5))
 
-    A plain function under jit, vmap and grad, with or without flax around it. Leading axes (batch, heads) broadcast.
+    A plain function that works with jit, vmap and grad, with or without flax. Leading axes (batch, heads) broadcast.
 
     Args:
         query: [..., q, dq].
         keys: [..., k, dk].
         values: [..., k, dv], by default the keys.
         key_mask: [..., k], True for keys that every query may attend to, False for padding.
-        mask: [..., q, k], True where a query may attend to a key; or a function of places, such as `causal`. Where both
-            are given, both hold; masks.py has the rule for their axes. A query without any key has zero weights and a
-            zero context.
-        score: an object such as ScaledDot(), or a name of SCORES.
-        normalize: a function such as sparsemax, or a name of NORMALIZERS.
-        read: the read-out, a reading of one row such as top(num_samples=2), or a name of READINGS. With reinforce,
-            stratified, systematic and top the weights have no gradient through the context: see combine. With the
-            relaxed and straight-through readings they have one.
-        bias: is added to the scores; -inf leaves a key out, as the mask does.
-        rng: for a reading that samples; without it, it reads the most probable key.
+        mask: [..., q, k], True where a query may attend to a key; or a function of indices, such as `causal`. A key
+            needs to be True in both masks; masks.py has the rule for their axes. A query without any key has zero
+            weights and a zero context.
+        score: an object such as ScaledDot(), or a name from SCORES.
+        normalize: a function such as sparsemax, or a name from NORMALIZERS.
+        read: a reading of one row such as top(num_samples=2), or a name from READINGS. With reinforce, stratified,
+            systematic and top, the context has no gradient with respect to the weights: see combine. With the relaxed
+            and straight-through readings it has one.
+        bias: added to the scores; a key with bias -inf is masked.
+        rng: for a reading that samples; without it, the most probable key is read.
 
     Raises:
-        ValueError: an unknown name; shapes that do not fit; a score or normalizer with parameters, which a function
-            has no place for.
+        ValueError: an unknown name; shapes do not fit; the score or normalizer has parameters, which a plain function
+            cannot hold.
         TypeError: a score, normalizer or reading of the wrong kind.
     """
     if isinstance(score, str) and score in SCORES and required_options(SCORES[score]):

@@ -1,7 +1,7 @@
-"""Fused kernel: softmax(scale query . key + bias) values in one call, without the weights.
+"""Fused kernel: softmax(scale query . key + bias) values in one call, without returning the weights.
 
 `jax.nn.dot_product_attention` is one compiled computation on a CPU or TPU and cuDNN's flash attention on a GPU. It
-computes the same function as the explicit formula, so `Attention` uses it where score, normalizer and reading allow.
+computes the same function as the explicit formula, so `Attention` uses it if score, normalizer and reading allow.
 """
 
 import math
@@ -14,16 +14,16 @@ from attn_jax.attention.arguments import check_memory
 from attn_jax.attention.masks import causal, causal_mask, checked_masks, joint_mask, with_axes
 from attn_jax.types import Array, Bool, Dtype, Float
 
-CUDNN_WIDTH = 128  # of a head, at most
-CUDNN_STEP = 8  # a width is a multiple of it
-MASKED = -1e4  # score of a masked key, of which exp is 0
-SMALLEST_SCALE = 1e-5  # with which the columns of a mask stay finite in float16
+CUDNN_WIDTH = 128  # largest width of a head
+CUDNN_STEP = 8  # widths are multiples of this
+MASKED = -1e4  # score of a masked key, whose exp is 0
+SMALLEST_SCALE = 1e-5  # smallest scale for which the columns of `mask_by_column` stay finite in float16
 
 
 def implementation_of(dtype: Dtype, width: int, *lengths: int) -> str:
-    """Chooses "cudnn" where device, type, width of a head and numbers of queries and keys allow it, else "xla".
+    """Chooses "cudnn" if the device, type, head width and numbers of queries and keys allow it, else "xla".
 
-    cuDNN has no gradient where there is a mask and one of the lengths is odd.
+    cuDNN has no gradient with a mask if one of the lengths is odd.
     """
     half = jnp.dtype(dtype) in (jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16))
     fits = half and width <= CUDNN_WIDTH and width % CUDNN_STEP == 0 and not any(length % 2 for length in lengths)
@@ -43,18 +43,18 @@ def fused_attention(
 ) -> Float[Array, "... q dv"]:
     """Computes softmax(scale query . key + bias) values over the unmasked keys; a row without keys gives zeros.
 
-    Leading axes broadcast: heads, or groups of heads that share a key ([..., g, r, q, d] and [..., g, 1, k, d]).
+    Leading axes broadcast: heads, or groups of heads that share keys ([..., g, r, q, d] and [..., g, 1, k, d]).
 
     Args:
-        query, keys, values: of one type.
+        query, keys, values: arrays of the same type.
         scale: factor of the product.
         key_mask: [..., k], True for keys that every query may attend to.
         mask: True where a query may attend to a key: an array [..., q, k], or the function `causal`, with which a
-            kernel leaves out later keys without an array of all pairs. Where both are given, both hold.
-        bias: is added to the scores, [..., q, k]; -inf leaves a key out.
+            kernel skips later keys without an array of all pairs. A key needs to be True in both masks.
+        bias: [..., q, k], added to the scores; a key with bias -inf is masked.
 
     Raises:
-        ValueError: shapes that do not fit, or a mask that is not boolean.
+        ValueError: shapes do not fit, or a mask is not boolean.
     """
     check_memory(keys, values, key_mask)
     key_mask = jnp.broadcast_to(True if key_mask is None else key_mask, keys.shape[:-1])
@@ -63,8 +63,10 @@ def fused_attention(
     of_keys, in_order = mask is None or mask is causal, mask is causal
     scores = (*lead, query.shape[-2], keys.shape[-2])
     mask = joint_mask(key_mask, None if of_keys else mask, scores)
-    if not math.prod(scores):  # no kernel is needed for nothing
+    if not math.prod(scores):  # nothing to compute
         return jnp.zeros((*lead, query.shape[-2], values.shape[-1]), values.dtype)
+    # The kernel takes [batch, n, heads, d]. If r query heads share one key head (axes [..., g, 1, k, d]), the last two
+    # leading axes are the heads, so that keys and values keep g heads and are not repeated r times.
     one = keys.ndim > 2 and values.ndim > 2 and keys.shape[-3] == values.shape[-3] == 1
     shared = len(lead) >= 2 and one and lead[-1] > 1
     if len(lead) > 1:
@@ -82,26 +84,29 @@ def fused_attention(
     own = (heads[0], 1) if shared else heads
     num_queries, num_keys, width = query.shape[-2], keys.shape[-2], values.shape[-1]
     kernel, dtype = implementation_of(query.dtype, query.shape[-1], num_queries, num_keys), values.dtype
-    if kernel == "xla" and dtype == jnp.float16:  # a product of float16 with sums in float32 is not compiled on a CPU
+    # XLA on a CPU cannot compile a product of float16 arrays with float32 sums.
+    if kernel == "xla" and dtype == jnp.float16:
         query, keys, values = (x.astype(jnp.float32) for x in (query, keys, values))
     fits = query.shape[-1] + CUDNN_STEP <= CUDNN_WIDTH and scale > SMALLEST_SCALE
+    # How to pass the mask to the kernel: as extra columns of queries and keys, or as an array [queries, keys].
     if kernel == "cudnn" and of_keys and bias is None and fits:
-        # As an array [queries, keys] the mask would be read, and a gradient for it written: more than all else. With a
-        # bias there is one anyway; and a bias without a mask keeps its one row, and its one batch under jax.vmap.
+        # cuDNN would read a mask of [queries, keys] and write a gradient for it, which costs more than everything else.
+        # With a bias there is such a gradient anyway; and a bias without a mask stays one row, and one batch under
+        # jax.vmap.
         empty = ~_has_keys(mask, num_queries, in_order)
         query, keys, values = mask_by_column(query, keys, values, mask, scale)
         pairs = None
     else:
         mask = mask & with_axes(causal_mask(num_queries, num_keys), mask.ndim) if in_order else mask
-        if bias is not None:  # a row of -inf would be NaN
+        if bias is not None:  # a row of -inf would give NaN
             bias = with_axes(bias, mask.ndim)
             mask, bias = mask & (bias > -jnp.inf), jnp.where(bias > -jnp.inf, bias, 0)
-        # A row without keys would make some kernels divide by zero: it attends to all, and its context is set to 0.
+        # Some kernels divide by zero in a row without keys. Such a row attends to all keys; its context is set to 0.
         empty = ~jnp.any(mask, axis=-1, keepdims=True)
         pairs = jnp.broadcast_to(mask | empty, (*lead, num_queries, num_keys))
         if kernel == "cudnn":
-            # Under jax.vmap over parameters alone mask and bias are not mapped, and the kernel would get those of one
-            # seed beside the queries of all; this 0 is mapped.
+            # Under jax.vmap over parameters only, mask and bias have no mapped axis, and the kernel would use the
+            # arrays of one seed for the queries of all seeds. This 0 has the mapped axis.
             nothing = 0 * jax.lax.stop_gradient(with_axes(query[..., :1], mask.ndim))
             bias = jnp.broadcast_to(nothing if bias is None else bias.astype(query.dtype) + nothing, pairs.shape)
     context = jax.nn.dot_product_attention(
@@ -126,12 +131,12 @@ def mask_by_column(
     mask: Bool[Array, "... 1 k"],
     scale: float,
 ) -> tuple[Float[Array, "... q e"], Float[Array, "... k e"], Float[Array, "... k ev"]]:
-    """Adds CUDNN_STEP columns, of which the first adds MASKED to the score of every masked key.
+    """Adds CUDNN_STEP columns. The first one adds MASKED to the score of every masked key:
 
         scale (query, sqrt(-MASKED / scale), 0, ...) . (key, -sqrt(-MASKED / scale), 0, ...)
             = scale query . key + MASKED
 
-    The kernel needs values of the same width, so they get columns of zeros.
+    The kernel needs values of the same width, so values get columns of zeros.
     """
     root = math.sqrt(-MASKED / scale)
     first = (jnp.arange(CUDNN_STEP) == 0) * root
@@ -144,7 +149,7 @@ def mask_by_column(
 
 
 def _has_keys(mask: Bool[Array, "... 1 k"], num_queries: int, in_order: bool) -> Bool[Array, "... #q 1"]:
-    """Tells which queries may attend to a key at all."""
+    """Returns True for queries that may attend to at least one key."""
     if not in_order:
         return jnp.any(mask, axis=-1, keepdims=True)
     so_far = jax.lax.cummax(mask.astype(jnp.int32), axis=mask.ndim - 1) > 0

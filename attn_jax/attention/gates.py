@@ -1,4 +1,4 @@
-"""The gate of a context, computed from what the query is made of."""
+"""The gate of a context, computed from the input of the queries."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -7,10 +7,10 @@ from attn_jax.types import Array, Dtype, Float
 
 
 class ContextGate(nn.Module, kw_only=True):
-    """context * sigmoid(W x + b), elementwise, x the input that the queries are made of.
+    """context * sigmoid(W x + b), elementwise, where x is the input from which queries are computed.
 
-    Qiu 2025 (arXiv 2505.06708), the gate after the read-out ("G1"): a context can be left unused, so no key is needed
-    as a sink. A bias is added here.
+    Qiu 2025 (arXiv 2505.06708), the gate after the read ("G1"): it can close for a context, so no key is needed as an
+    attention sink. Unlike the paper, it has a bias.
     """
 
     dtype: Dtype = jnp.float32

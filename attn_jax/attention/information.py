@@ -1,4 +1,4 @@
-"""Numbers of distributions over keys, in nats: entropy, divergence, and sums of exponentials that may be empty."""
+"""Information measures of distributions over keys, in nats (entropy, divergence), and log sum exp of an empty sum."""
 
 import jax
 import jax.numpy as jnp
@@ -7,22 +7,22 @@ from attn_jax.types import Array, Float, wide
 
 
 def log_sum_exp(logs: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
-    """Computes log sum exp over an axis; -inf, with zero gradient, where all terms are -inf."""
+    """Computes log sum exp over an axis; -inf, with zero gradient, if all terms are -inf."""
     possible = logs > -jnp.inf
     some = jnp.any(possible, axis=axis, keepdims=True)
-    # Of nothing but -inf a sum of zeros is taken instead, so that no NaN is made, in the gradient neither.
+    # If all terms are -inf, zeros replace them: otherwise the value or the gradient would be NaN.
     found = jax.nn.logsumexp(jnp.where(some, logs, 0.0), axis=axis, where=possible | ~some)
     return jnp.where(jnp.squeeze(some, axis), found, -jnp.inf)
 
 
 def log_sum_exp_or_0(logs: Float[Array, "... n"]) -> Float[Array, "..."]:
-    """Computes log sum exp over the last axis; 0, with zero gradient, where all terms are -inf: no loss, for no key."""
+    """Computes log sum exp over the last axis; 0, with zero gradient, if all terms are -inf: without a key, no loss."""
     total = log_sum_exp(logs)
     return jnp.where(total > -jnp.inf, total, 0.0)
 
 
 def kl_divergence(log_q: Float[Array, "... k"], log_p: Float[Array, "... k"]) -> Float[Array, "..."]:
-    """Computes KL(q || p) = sum_x q_x (log q_x - log p_x) over the last axis, in nats; 0 for a row of p without keys.
+    """Computes KL(q || p) = sum_x q_x (log q_x - log p_x) over the last axis, in nats; 0 if p has no keys.
 
     Infinite, with zero gradient, if q > 0 at a key where p = 0 (and p is not zero everywhere).
     """

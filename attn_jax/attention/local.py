@@ -1,9 +1,9 @@
 """Local attention: a window of keys around a centre instead of all keys (Luong 2015, section 3.2).
 
 A window is a module: window(query [..., q, d], positions [..., q], key_mask=[..., k], key_positions=[..., k] or None)
-returns a mask [..., q, k] of the keys within `size` of the centre and a factor [..., q, k] that multiplies the weights,
-which therefore need not sum to one. Positions count from 0; those of keys are, where they are not given, among the keys
-that are not masked: masking a key is deleting it.
+returns a mask [..., q, k] of the keys within `size` of the centre, and a factor [..., q, k] that multiplies the
+weights, so the weights need not sum to one. Positions count from 0. Without key_positions, the position of a key is
+its rank among the unmasked keys: masking a key has the same effect as deleting it.
 """
 
 import flax.linen as nn
@@ -17,8 +17,8 @@ from attn_jax.types import Array, Bool, Float, Int, wide
 class LocalM(nn.Module, kw_only=True):
     """Monotonic window, "local-m": the centre of target position t is source position t.
 
-    Luong 2015 (arXiv 1508.04025), section 3.2. The factor is 1. Where t is more than `size` past the end, no key is
-    left and the context is zero.
+    Luong 2015 (arXiv 1508.04025), section 3.2. The factor is 1. If t is more than `size` past the end, no key is in the
+    window and the context is zero.
 
     Raises:
         ValueError: a size below 1.
@@ -48,8 +48,8 @@ class LocalM(nn.Module, kw_only=True):
 class LocalP(nn.Module, kw_only=True):
     """Predictive window, "local-p": the centre is p = (length - 1) * sigmoid(v . tanh(W query)).
 
-    Luong 2015 (arXiv 1508.04025), section 3.2. length is the number of unmasked keys. Positions count from 0, hence
-    length - 1 where the paper has S. The factor is exp(-(s - p)^2 / (2 sigma^2)) with sigma = size / 2 (equations 9 and
+    Luong 2015 (arXiv 1508.04025), section 3.2. length is the number of unmasked keys. Positions count from 0, so length
+    - 1 replaces the S of the paper. The factor is exp(-(s - p)^2 / (2 sigma^2)) with sigma = size / 2 (equations 9 and
     10). W and v are trained through the factor; the edge of the window has no gradient.
 
     Raises:
@@ -90,7 +90,7 @@ def _distance(
 
 
 def _check_size(size: int) -> None:
-    """Raises a ValueError for a window of less than one key on each side: its factor would be 0 / 0 at the centre."""
+    """Raises a ValueError for a size below one key on each side: the factor would be 0 / 0 at the centre."""
     if size < 1:
         raise ValueError(f"size of the window is {size}; expected at least 1")
 

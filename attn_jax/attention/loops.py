@@ -1,7 +1,7 @@
-"""Loops that may start from constants, also within `jax.shard_map` and its default checks.
+"""Loops whose initial carry may be a constant, also within `jax.shard_map` and its default checks.
 
-There the type of an array says over which axes of the mesh it varies, and a loop carries one type. Zeros vary over
-none, and what a step adds to them varies as its data do.
+Within shard_map the type of an array includes the mesh axes over which it varies, and a loop needs a carry of one type.
+Constant zeros vary over no axis, but after a step the carry varies over the axes of the data.
 """
 
 import functools
@@ -32,17 +32,17 @@ def fori_loop(lower: Any, upper: Any, body: Callable, start: PyTree) -> PyTree:
 
 
 def carried(body: Callable, start: PyTree) -> PyTree:
-    """Returns the start of a loop in the types of what `body` makes of it."""
+    """Returns the initial carry of a loop, converted to the type of the carry that `body` returns."""
     if not _on_mesh():
         return start
-    for _ in range(3):  # what one step carries over may be made of constants, too
+    for _ in range(3):  # one step may also return constants, whose type changes in the next step
         after = jax.eval_shape(body, start)
         start = jax.tree.map(lambda x, like: _same(jnp.zeros_like(like, bool, shape=()), x), start, after)
     return start
 
 
 def vary(tree: PyTree, *like: PyTree) -> PyTree:
-    """Returns arrays that vary over all axes over which other ones do, so that a rule of derivatives may add to them.
+    """Returns arrays that vary over all mesh axes of `like`, so that a rule of derivatives may add them.
 
     Their gradient is summed over these axes.
     """
@@ -57,5 +57,5 @@ def _on_mesh() -> bool:
 
 
 def _same(where: Array, x: Any) -> Array:
-    """Returns x, in a type that varies as `where` does as well."""
+    """Returns x, in a type that also varies over the mesh axes of `where`."""
     return jnp.where(where, x, x)

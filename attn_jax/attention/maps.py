@@ -1,12 +1,12 @@
-"""Maps of attention, and wrappers of them: map(call) -> weights [..., q, k].
+"""Maps of attention, and their wrappers: map(call) -> weights [..., q, k].
 
-    keys = map.prepare(new keys [..., k, dk])     what is kept of the keys, for each memory once
-    weights = map(call)                           W, which depends on no values
-    map.last(call)                                the (map, call) that W comes to in the end
+    keys = map.prepare(new keys [..., k, dk])     the stored form of the keys, computed once per memory
+    weights = map(call)                           W, which does not depend on values
+    map.last(call)                                the innermost (map, call) whose weights are W
 
-What is kept is a pytree of arrays [..., k, c]. A map of several steps, such as that of a Hopfield network, comes to one
-map of scores with another query or bias: `last` finds it, for what is computed from scores (the fused kernel, blocks of
-keys) or at the place of the query.
+The stored form is a pytree of arrays [..., k, c]. A map of several steps, such as a Hopfield network, ends in one map
+of scores with another query or bias. `last` returns this map, for computations that need scores (the fused kernel,
+blocks of keys) or the place of the query.
 """
 
 from collections.abc import Set
@@ -46,11 +46,11 @@ class Map(Part, kw_only=True):
     """W = normalize(score(query, keys) + bias).
 
     Raises:
-        ValueError: a score that is -inf out of its reach, with a normalizer that takes finite scores only.
+        ValueError: the score can be -inf, and the normalizer takes only finite scores.
     """
 
     score: Score
-    normalize: Part  # a normalizer, or a wrapper of one; see normalizing.py
+    normalize: Part  # a normalizer, or its wrapper; see normalizing.py
 
     def __post_init__(self):
         check_kind("score", self.score, Score, f"a Score, or a name: {', '.join(SCORES)}")
@@ -80,15 +80,15 @@ class Map(Part, kw_only=True):
 
     @property
     def num_pieces(self) -> int:
-        """Number of equal pieces of the columns of queries and keys that are compared by themselves."""
+        """Number of equal pieces into which the columns of queries and keys are split, to be compared separately."""
         return 1
 
     def prepare(self, new: NewKeys) -> PyTree:
-        """Computes what is kept of keys: the part of the score that needs no query."""
+        """Computes the stored form of keys: the part of the score that needs no query."""
         return self.score.project_keys(new.keys)
 
     def read_by(self, call: Call) -> PyTree:
-        """Returns what is kept of the keys after these queries have read them."""
+        """Returns the stored form of the keys after these queries have read them."""
         return call.keys
 
     def __call__(self, call: Call) -> Weights:
@@ -98,12 +98,12 @@ class Map(Part, kw_only=True):
         return weights if self.normalize.widens else weights.astype(dtype)
 
     def linear(self, call: Call) -> Weights:
-        """Computes the weights without a normalizer: the scores themselves, 0 out of reach."""
+        """Computes the weights without a normalizer: the scores; 0 for keys out of reach."""
         scores, dtype = self._biased(call)
         return linear(scores, call.in_reach).astype(dtype)
 
     def _biased(self, call: Call) -> tuple[Float[Array, "... q k"], Dtype]:
-        """Computes the scores with the bias, in float32 at least, and the type of the weights."""
+        """Computes the scores plus bias, in float32 at least, and the type of the weights."""
         scores = self.scores(call)
         dtype = jnp.promote_types(call.query.dtype, call.keys.dtype) if self.score.widens else scores.dtype
         scores = wide(scores)
@@ -115,7 +115,7 @@ class Map(Part, kw_only=True):
         """Computes the scores, without bias.
 
         Raises:
-            ValueError: `init` made the parameters of the keys alone.
+            ValueError: `init` with method="prepare" made only the parameters of the keys.
         """
         try:
             return self.score(call.query, call.keys)
@@ -126,20 +126,20 @@ class Map(Part, kw_only=True):
             ) from error
 
     def last(self, call: Call) -> tuple[Part, Call]:
-        """Returns the map of one score each, and its call."""
+        """Returns the innermost map with one score per key, and its call."""
         return self, call
 
     def places(self, call: Call) -> tuple[Float[Array, "... q d"], Keys]:
-        """Returns queries and keys as points of one space."""
+        """Returns queries and keys as points in the same space."""
         return self.score.place_query(call.query), call.keys
 
     def after(self, context: Float[Array, "... q dv"]) -> Float[Array, "... q dv"]:
-        """Returns the context of a head, before all are put together."""
+        """Returns the context of a head, before the heads are concatenated."""
         return context
 
 
 class MapWrapper(Wrapper, kw_only=True):
-    """A wrapper of a map, which it is in all that it does not change; most change the call, in `enter`."""
+    """A wrapper of a map; methods that it does not override call the map. Most wrappers change the call, in `enter`."""
 
     @property
     def base(self) -> Map:
@@ -148,19 +148,19 @@ class MapWrapper(Wrapper, kw_only=True):
 
     @property
     def num_pieces(self) -> int:
-        """Number of equal pieces of the columns of queries and keys that are compared by themselves."""
+        """Number of equal pieces into which the columns of queries and keys are split, to be compared separately."""
         return self.of.num_pieces
 
     def prepare(self, new: NewKeys) -> PyTree:
-        """Computes what is kept of keys."""
+        """Computes the stored form of keys."""
         return self.of.prepare(new)
 
     def read_by(self, call: Call) -> PyTree:
-        """Returns what is kept of the keys after these queries have read them."""
+        """Returns the stored form of the keys after these queries have read them."""
         return self.of.read_by(self.enter(call))
 
     def enter(self, call: Call) -> Call:
-        """Returns the call of the map inside."""
+        """Returns the call for the map inside."""
         return call
 
     def __call__(self, call: Call) -> Weights:
@@ -176,22 +176,22 @@ class MapWrapper(Wrapper, kw_only=True):
         return self.of.linear(self.enter(call))
 
     def last(self, call: Call) -> tuple[Part, Call]:
-        """Returns the map of one score each, and its call."""
+        """Returns the innermost map with one score per key, and its call."""
         return self.of.last(self.enter(call))
 
     def places(self, call: Call) -> tuple[Float[Array, "... q d"], Keys]:
-        """Returns queries and keys as points of one space."""
+        """Returns queries and keys as points in the same space."""
         return self.of.places(self.enter(call))
 
     def after(self, context: Float[Array, "... q dv"]) -> Float[Array, "... q dv"]:
-        """Returns the context of a head, before all are put together."""
+        """Returns the context of a head, before the heads are concatenated."""
         return self.of.after(context)
 
 
 class Difference(MapWrapper, kw_only=True):
-    """W - lambda W', two maps of half of the columns of queries and keys each; see signed.Subtract (Ye 2024).
+    """W - lambda W', where each map uses half of the columns of queries and keys; see signed.Subtract (Ye 2024).
 
-    Heads have an RMS norm of their context, times 1 - initial.
+    The context of each head gets an RMS norm, times 1 - initial.
     """
 
     subtract: nn.Module
@@ -221,7 +221,7 @@ class Difference(MapWrapper, kw_only=True):
         return self.subtract(*map(self.of.linear, self._halves(call)), features=call.query.shape[-1] // 2)
 
     def scores(self, call: Call) -> Float[Array, "... q k"]:
-        """Raises a ValueError: there are two."""
+        """Raises a ValueError: there are two scores for each key."""
         raise ValueError("the difference of two maps has two scores for each key; selective attention needs one")
 
     def last(self, call: Call) -> tuple[Part, Call]:
@@ -233,7 +233,7 @@ class Difference(MapWrapper, kw_only=True):
         return query, keys
 
     def after(self, context: Float[Array, "... q dv"]) -> Float[Array, "... q dv"]:
-        """Computes (1 - initial) RMSNorm(context), of each head."""
+        """Computes (1 - initial) RMSNorm(context) for each head."""
         context = self.of.after(context)
         return (1 - self.subtract.initial) * self.norm(context).astype(context.dtype)
 
@@ -245,18 +245,18 @@ class Difference(MapWrapper, kw_only=True):
 class Hopfield(MapWrapper, kw_only=True):
     """query <- W keys, `iterations` - 1 times before the last W: retrieval of a Hopfield network (Ramsauer 2020).
 
-    Each iteration of softmax over the dot product lowers the energy |query|^2 / 2 - logsumexp(score) (equation 3 of
-    arXiv 2008.02217), one of any entmax that of a Hopfield-Fenchel-Young network (Santos 2024, arXiv 2411.08590). Over
-    a Gaussian kernel it is the mean shift.
+    With softmax over the dot product, each iteration lowers the energy |query|^2 / 2 - logsumexp(score) (equation 3 of
+    arXiv 2008.02217). With entmax of any alpha it lowers the energy of a Hopfield-Fenchel-Young network (Santos 2024,
+    arXiv 2411.08590). With a Gaussian kernel it is the mean shift.
 
     Raises:
-        ValueError: less than one iteration; keys that cannot be queries, since they have another width.
+        ValueError: less than one iteration; keys of another width than queries, which cannot be the next query.
     """
 
     iterations: int = option(
         2, "number of reads; after each, the mean of the keys is the next query", at_least=1, at_most=100
     )
-    breaks = frozenset({BY_BLOCKS})  # each iteration but the last makes W
+    breaks = frozenset({BY_BLOCKS})  # each iteration except the last needs W
 
     def __post_init__(self):
         check_kind("iterations", self.iterations, Integral, "a whole number")
@@ -286,10 +286,10 @@ class Hopfield(MapWrapper, kw_only=True):
 
 
 class Fitted(MapWrapper, kw_only=True):
-    """The weights of a line fitted to the values at the query, with a fit of signed.py; a mean is one without slope.
+    """Weights of a line fitted to the values at the query, with a fit from signed.py; without a slope it is a mean.
 
     Raises:
-        ValueError: weights that may be negative, for a fit that needs others.
+        ValueError: the weights may be negative, and the fit needs non-negative weights.
     """
 
     fit: nn.Module

@@ -1,18 +1,18 @@
-"""Masks of attention: what they mean, how they combine, and the errors for masks that do not fit.
+"""Masks of attention: their meaning, how they combine, and the errors for masks that do not fit.
 
-True means "may be attended to". There are two masks, each with a name of its own, and both are given by name:
+True means "may be attended to". There are two masks, which are keyword arguments:
 
     key_mask [..., k]    True: every query may attend to this key; False for padding
-    mask [..., q, k]     True: this query may attend to this key; an array, or a function of places such as `causal`
+    mask [..., q, k]     True: this query may attend to this key; an array, or a function of indices such as `causal`
 
-Where both are given, both hold. What a mask means is never guessed from its shape. It has either these axes alone,
-[k] or [q, k], and then holds for the whole batch and all heads; or as many axes as the keys without their last (for
-key_mask) or as the scores (for mask), each of the same size or 1. Between the two, an axis of the batch would be
-matched with one of the heads by chance, so that is an error.
+If both are given, a key must be True in both. The meaning of a mask is never guessed from its shape. A mask has one of
+two shapes. It has only the axes above, [k] or [q, k], and then serves the whole batch and all heads; or it has as many
+axes as the keys without their last axis (key_mask) or as the scores (mask), each of the same size or 1. Any number of
+axes in between is an error, since an axis of the batch could match an axis of heads by chance.
 
-Functions of scores [..., k], such as the normalizers, have one mask of the same shape, [k] or as many axes by the same
-rule. Layers of sequences (attn_jax.layers) have a mask [b, n], True where there is no padding. No mask of numbers is
-taken for one of truth values: `checked_masks` is on every function with a mask, and tests see that it is.
+Functions of scores [..., k], such as the normalizers, have one mask: [k], or with as many axes as the scores, by the
+same rule. Layers of sequences (attn_jax.layers) have a mask [b, n], False for padding. A mask of numbers is never used
+as a boolean mask: every function with a mask is decorated with `checked_masks`, and a test checks this.
 """
 
 import functools
@@ -24,15 +24,16 @@ import jax.numpy as jnp
 
 from attn_jax.types import Array, Bool, Int
 
-AXES = {"key_mask": ("keys",), "mask": ("queries", "keys")}  # of each mask, after the leading ones
+AXES = {"key_mask": ("keys",), "mask": ("queries", "keys")}  # last axes of each mask
 
 
 def checked_masks(function: Callable) -> Callable:
-    """Makes a function refuse masks that are not boolean, and masks given by their place where it takes them by name.
+    """Makes a function refuse masks that are not boolean, and positional masks if its masks are keyword arguments.
 
     Raises:
-        TypeError: too many arguments without a name; a mask that is no array (by its name `mask` may be a function).
-        ValueError: a mask of numbers, such as 0 and -inf that are meant to be added.
+        TypeError: too many positional arguments; a mask is not an array (the keyword argument `mask` may be a
+            function).
+        ValueError: a mask of numbers, such as 0 and -inf for adding to the scores.
     """
     parameters = inspect.signature(function).parameters
     by_place = [name for name, x in parameters.items() if x.kind is x.POSITIONAL_OR_KEYWORD]
@@ -56,7 +57,7 @@ def checked_masks(function: Callable) -> Callable:
 
 
 def check_boolean(mask: Any, name: str = "mask") -> None:
-    """Raises a ValueError for a mask that is not boolean, a TypeError for one that is no array."""
+    """Raises a ValueError for a mask that is not boolean, a TypeError for a mask that is not an array."""
     if not hasattr(mask, "dtype"):
         raise TypeError(
             f"{name}: expected a boolean array, or where attention takes one a function such as attn_jax.causal; got "
@@ -67,7 +68,7 @@ def check_boolean(mask: Any, name: str = "mask") -> None:
 
 
 def check_additive(bias: Array) -> None:
-    """Raises a ValueError for a bias of truth values, which is a mask in the wrong place."""
+    """Raises a ValueError for a boolean bias: it should be passed as a mask."""
     if bias.dtype == jnp.bool_:
         raise ValueError(
             "bias is boolean; expected numbers that are added to the scores. True where a query may attend to a key is "
@@ -76,10 +77,10 @@ def check_additive(bias: Array) -> None:
 
 
 def check_key_mask(key_mask: Any, keys: Array) -> None:
-    """Checks that a mask of keys [..., k, d] is boolean, and has their shape without the last axis.
+    """Checks that a mask of keys [..., k, d] is boolean, and fits the shape of the keys without the last axis.
 
     Raises:
-        TypeError, ValueError: it is not, or has not.
+        TypeError, ValueError: the mask is not boolean, or does not fit.
     """
     check_boolean(key_mask, "key_mask")
     if key_mask.shape[-1:] != keys.shape[-2:-1] or not _fits(key_mask.shape, keys.shape[:-1], 1):
@@ -90,10 +91,10 @@ def check_key_mask(key_mask: Any, keys: Array) -> None:
 
 
 def check_mask(mask: Any, scores: tuple[int, ...], axes: int = 2) -> None:
-    """Checks that a mask is boolean and fits scores of this shape: its last 1 or 2 axes alone, or as many as these.
+    """Checks that a mask is boolean and fits scores of this shape: it has their last `axes` (1 or 2) axes, or all.
 
     Raises:
-        TypeError, ValueError: it is not, or does not.
+        TypeError, ValueError: the mask is not boolean, or does not fit.
     """
     check_boolean(mask)
     if not _fits(mask.shape, scores, axes):
@@ -105,13 +106,13 @@ def check_mask(mask: Any, scores: tuple[int, ...], axes: int = 2) -> None:
 
 
 def _fits(shape: tuple[int, ...], whole: tuple[int, ...], axes: int) -> bool:
-    """Tells whether a mask has as many axes as the whole, or none but its own, each of the same size or 1."""
+    """Tells whether a mask has `axes` axes, or as many as the whole shape, each of the same size or 1."""
     sizes = zip(reversed(shape), reversed(whole), strict=False)
     return len(shape) in (axes, len(whole)) and all(size in (1, expected) for size, expected in sizes)
 
 
 def joint_mask(key_mask: Bool[Array, "... k"], mask: Any, scores: tuple[int, ...]) -> Bool[Array, "... #q k"]:
-    """Combines a mask of keys and one of queries and keys into one with as many axes as scores of this shape.
+    """Combines a mask of keys with a mask of queries and keys; the result has as many axes as scores of this shape.
 
     Raises:
         TypeError, ValueError: the mask is not boolean, or does not fit; see check_mask.
@@ -125,12 +126,12 @@ def joint_mask(key_mask: Bool[Array, "... k"], mask: Any, scores: tuple[int, ...
 
 
 def with_axes(x: Array, number: int) -> Array:
-    """Returns x with this number of axes: as many as are missing come first, of size 1."""
+    """Returns x with this number of axes: leading axes of size 1 are added."""
     return jnp.expand_dims(x, range(number - x.ndim))
 
 
 def same_axes(*arrays: Array) -> list[Array]:
-    """Returns the arrays with as many axes as the one that has most; see with_axes."""
+    """Returns the arrays with equal numbers of axes, the largest number of all; see with_axes."""
     return [with_axes(x, max(x.ndim for x in arrays)) for x in arrays]
 
 
@@ -140,12 +141,12 @@ def scores_shape(query: Array, keys: Array) -> tuple[int, ...]:
 
 
 def check_fits(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """Checks that an array of this shape, such as a bias, broadcasts to scores of the expected one.
+    """Checks that an array of this shape, such as a bias, broadcasts to scores of the expected shape.
 
     It may have more leading axes [...] than the scores [..., q, k].
 
     Raises:
-        ValueError: it does not.
+        ValueError: the array does not broadcast.
     """
     try:
         joint = jnp.broadcast_shapes(shape, expected)
@@ -156,17 +157,17 @@ def check_fits(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> 
 
 
 def places(query: Array, keys: Array) -> tuple[Int[Array, "q 1"], Int[Array, " k"]]:
-    """Returns the places of queries [..., q, d] and keys [..., k, d], from 0: for a mask or bias that is a function."""
+    """Returns the indices of queries [..., q, d] and keys [..., k, d], as arguments of a mask or bias function."""
     return jnp.arange(query.shape[-2])[:, None], jnp.arange(keys.shape[-2])
 
 
 def mask_at(mask: Callable, query: Int[Array, "q 1"], key: Int[Array, " k"]) -> Array:
-    """Returns what a mask that is a function of places is there, with an axis of queries and one of keys."""
+    """Evaluates a mask function at these indices; the result has at least the axes of queries and keys."""
     return jnp.atleast_2d(mask(query, key))
 
 
 def causal(query: Int[Array, "... q 1"], key: Int[Array, "... k"]) -> Bool[Array, "... q k"]:
-    """Returns whether a key is at the position of the query or before: a mask as a function of positions.
+    """Returns whether a key is at the position of the query or before it: a mask as a function of positions.
 
     `Attention` recognizes this function by identity and then lets the fused kernel apply the causal mask, so no [q, k]
     array is made.
@@ -175,7 +176,7 @@ def causal(query: Int[Array, "... q 1"], key: Int[Array, "... k"]) -> Bool[Array
 
 
 def causal_mask(length: int, num_keys: int | None = None) -> Bool[Array, "q k"]:
-    """Returns a mask that is True at the position of the query and before; num_keys None: as many keys as queries.
+    """Returns a mask that is True up to the position of the query; num_keys None: as many keys as queries.
 
     >>> causal_mask(3).astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]

@@ -7,20 +7,20 @@ from attn_jax.types import Array, Bool, Float, Int, PyTree
 
 @struct.dataclass
 class Memory:
-    """Keys, values and a mask of the keys, which attention reads: built once by `Attention.prepare`, read many times.
+    """Keys, values and the mask of the keys: the memory that attention reads, built once by `Attention.prepare`.
 
     For example the states of an encoder, the sentences of a memory network, the key/value cache of a Transformer, or
     the training set of a Nadaraya-Watson regression.
     """
 
-    keys: PyTree  # what the map keeps of them, such as what the score projects: arrays [..., k, c]
+    keys: PyTree  # stored form of the keys, see Map.prepare: arrays [..., k, c]
     values: Float[Array, "... k dv"]
     key_mask: Bool[Array, "... k"]  # True where a key may be attended to
-    positions: Int[Array, "... k"] | None = None  # of the keys, or one for all heads; None: 0, 1, 2, ...
+    positions: Int[Array, "... k"] | None = None  # positions of the keys, per head or for all heads; None: 0, 1, 2, ...
 
     @property
     def num_keys(self) -> int:
-        """Number of keys, masked ones included."""
+        """Number of keys, including masked keys."""
         return self.key_mask.shape[-1]
 
 
@@ -29,5 +29,5 @@ class Attended:
     """Result of reading a memory."""
 
     context: Float[Array, "... q dv"]  # weights times values, times a gate if there is one
-    weights: Float[Array, "... q k"]  # attention weights; for a sampled reading, the distribution sampled from
-    log_prob: Float[Array, "... q"]  # log weight of the sampled key; 0 where none was sampled
+    weights: Float[Array, "... q k"]  # attention weights; for a sampled reading, the distribution of the samples
+    log_prob: Float[Array, "... q"]  # log weight of the sampled key; 0 if no key was sampled

@@ -1,12 +1,12 @@
-"""What a layer of a sequence model holds: one protocol for attention to all keys and for memories of fixed size.
+"""Token mixing in a layer of a sequence model: one protocol for attention to all keys and for memories of fixed size.
 
-    cache = mixer.start(batch, length)                 nothing yet, with room for `length` positions
-    cache, attended = mixer.extend(x, cache=cache)     the next positions, one or many; a whole pass without a cache
+    cache = mixer.start(batch, length)                 an empty cache, with room for `length` positions
+    cache, attended = mixer.extend(x, cache=cache)     the next positions, one or many; a full pass without a cache
     memory = mixer.prepare(source)                     another sequence, to be read in any order
     attended = mixer(query, memory)
 
-The whole pass is a prefill and steps: `extend` may cut a sequence anywhere. A cache is a pytree with the batch on axis
-0 of each leaf, so that beams are reordered and finished rows left out by one tree.map.
+A full pass equals a prefill followed by steps: `extend` may split a sequence anywhere. A cache is a pytree with the
+batch on axis 0 of each leaf, so one tree.map reorders beams or removes finished rows.
 """
 
 from collections.abc import Callable
@@ -20,21 +20,21 @@ from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.memory import Attended
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, PyTree
 
-DistanceBias = Callable[[Int[Array, "... q k"]], Float[Array, "... h q k"]]  # of key position - query position
+DistanceBias = Callable[[Int[Array, "... q k"]], Float[Array, "... h q k"]]  # (key position - query position) -> bias
 
 
 class Mixer(nn.Module, kw_only=True):
-    """[head_1; ...; head_h] W_o + b_o, where heads are what a subclass makes of queries, keys and values.
+    """[head_1; ...; head_h] W_o + b_o; a subclass computes the heads from queries, keys and values.
 
-    With `gate`, the contexts become [head_1; ...; head_h] * sigmoid(W_g x + b_g), x the input of the queries (Qiu 2025,
-    arXiv 2505.06708).
+    With `gate`, the contexts become [head_1; ...; head_h] * sigmoid(W_g x + b_g), where x is the input of the queries
+    (Qiu 2025, arXiv 2505.06708).
     """
 
     num_heads: int
-    features: int  # width of the queries, of the contexts, and of all heads together
-    order: Order = EVERYWHERE  # which keys of its own sequence a query may attend to
-    gate: bool = False  # multiply the contexts of all heads by a sigmoid of the query, see gates.py
-    dtype: Dtype = jnp.float32  # of the projections
+    features: int  # width of the queries, of the contexts, and of all heads concatenated
+    order: Order = EVERYWHERE  # keys of the same sequence that a query may attend to
+    gate: bool = False  # multiply the contexts of all heads by a sigmoid of the input of the queries, see gates.py
+    dtype: Dtype = jnp.float32  # type of the projections
 
     def setup(self):
         self.out = self._projection(self.features)
@@ -42,11 +42,11 @@ class Mixer(nn.Module, kw_only=True):
             self.context_gate = ContextGate(dtype=self.dtype)
 
     def start(self, batch_size: int, length: int) -> PyTree:
-        """Makes the cache of a sequence that has not begun, with room for `length` positions."""
+        """Makes the cache of an empty sequence, with room for `length` positions."""
         raise NotImplementedError
 
     def grow(self, cache: PyTree, length: int) -> PyTree:
-        """Makes room in a cache for a sequence of `length` positions, what it holds included."""
+        """Makes room in a cache for `length` positions in total, including the positions that it contains."""
         raise NotImplementedError
 
     @checked_masks
@@ -61,16 +61,16 @@ class Mixer(nn.Module, kw_only=True):
         rng: PRNGKeyArray | None = None,
         train: bool = False,
     ) -> tuple[PyTree, Attended]:
-        """Attends from x to x and to what is in the cache: (the cache with x, contexts and weights).
+        """Attends from x to x and to the cache: (the cache with x added, contexts and weights).
 
         Args:
             x: inputs.
-            key_mask: [b, n], True for inputs that are keys; False for padding.
-            positions: of x, increasing. The cache holds earlier ones, and has room for these.
-            cache: of `start` or of an earlier `extend`; None: x is the whole sequence so far.
-            bias: is added to the scores: a function of key position - query position.
+            key_mask: [b, n], True for real inputs; False for padding, which is no key.
+            positions: positions of x, increasing. The cache contains earlier positions, and has room for these.
+            cache: result of `start` or of an earlier `extend`; None: x is the whole sequence so far.
+            bias: added to the scores: a function of key position - query position.
             rng: for a reading that samples.
-            train: whether weights are dropped, with the rng stream "dropout".
+            train: whether to apply dropout to the weights, with the rng stream "dropout".
         """
         raise NotImplementedError
 
@@ -79,7 +79,7 @@ class Mixer(nn.Module, kw_only=True):
         return nn.Dense(width, kernel_init=nn.initializers.xavier_uniform(), dtype=self.dtype)
 
     def finish(self, contexts: Float[Array, "... f"], x: Float[Array, "... d"]) -> Float[Array, "... f"]:
-        """Gates and projects contexts of all heads together, [head_1; ...; head_h], for inputs x of their queries."""
+        """Gates and projects contexts of all heads, [head_1; ...; head_h]; x is the input of the queries."""
         return self.out(self.context_gate(contexts, x) if self.gate else contexts)
 
     def _merged(self, contexts: Float[Array, "... h q w"], x: Float[Array, "... q d"]) -> Float[Array, "... q f"]:
@@ -88,7 +88,7 @@ class Mixer(nn.Module, kw_only=True):
 
 
 def split(x: Float[Array, "... n d"], heads: int) -> Float[Array, "... h n w"]:
-    """Cuts the columns into heads."""
+    """Splits the columns into heads."""
     return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads), -3, -2)
 
 

@@ -26,14 +26,14 @@ class MultiHead(Mixer, kw_only=True):
         >>> attended.context.shape, attended.weights.shape
         ((5, 64), (4, 5, 5))
 
-    Vaswani 2017 (arXiv 1706.03762), section 3.2.2. The heads are a leading axis of one Attention, so every score,
-    normalizer and reading works per head. Parameters of the score and the normalizer are shared by the heads, except
-    where a normalizer has an option num_heads. With `num_kv_heads` < num_heads, groups of heads share keys and values
-    (Ainslie 2023, arXiv 2305.13245).
+    Vaswani 2017 (arXiv 1706.03762), section 3.2.2. Heads are a leading axis of one Attention, so every score,
+    normalizer and reading works per head. Heads share the parameters of the score and the normalizer, unless a
+    normalizer has the option num_heads. With `num_kv_heads` < num_heads, groups of heads share keys and values (Ainslie
+    2023, arXiv 2305.13245).
     """
 
     attention: Attention
-    num_kv_heads: int = 0  # number of heads of keys and values; 0 is num_heads
+    num_kv_heads: int = 0  # number of key and value heads; 0: num_heads
 
     def __post_init__(self):
         if not isinstance(self.attention, Attention):
@@ -56,7 +56,7 @@ class MultiHead(Mixer, kw_only=True):
 
     @property
     def samples(self) -> bool:
-        """Tells whether reading needs an rng in training."""
+        """Tells whether a call in training needs an rng."""
         return self.attention.needs_rng
 
     @checked_masks
@@ -94,26 +94,26 @@ class MultiHead(Mixer, kw_only=True):
         rng: PRNGKeyArray | None = None,
         train: bool = False,
     ) -> Attended:
-        """Reads a memory, or keys and values of which it builds one.
+        """Reads a memory, or keys and values from which it builds one.
 
         Args:
             query: [..., q, d].
             memory: a Memory, or keys.
-            values: of these keys, by default the keys themselves; None with a Memory, which has its own.
-            key_mask: of these keys, [..., k], True for keys that every query may attend to; None with a Memory.
-            mask: True where a query may attend to a key in all heads, [..., q, k] without an axis of heads. Or a
-                function of places, see Attention.
-            bias: is added to the scores, [..., h, q, k]; one for all heads is [..., 1, q, k] or [q, k]. Or a function
-                of places, see Attention.
-            positions: of the queries, counted like those of the keys; see Attention.
+            values: the values of these keys, by default the keys; None with a Memory, which contains its values.
+            key_mask: [..., k], True for keys that every query may attend to; None with a Memory.
+            mask: [..., q, k] without an axis of heads, True where a query may attend to a key in all heads. Or a
+                function of indices, see Attention.
+            bias: added to the scores; [..., h, q, k], or the same for all heads: [..., 1, q, k] or [q, k]. Or a
+                function of indices, see Attention.
+            positions: positions of the queries, counted like the positions of the keys; see Attention.
             rng: for a reading that samples.
-            train: whether weights are dropped, with the rng stream "dropout".
+            train: whether to apply dropout to the weights, with the rng stream "dropout".
 
         Returns:
             context [..., q, features]; weights [..., h, q, k] and log_prob [..., h, q] of each head.
 
         Raises:
-            ValueError: as Attention; a bias of another number of heads.
+            ValueError: as in Attention; the bias has another number of heads.
         """
         if not isinstance(memory, Memory):
             memory = self.prepare(memory, values, key_mask=key_mask)
@@ -150,10 +150,10 @@ class MultiHead(Mixer, kw_only=True):
         rng: PRNGKeyArray | None = None,
         train: bool = False,
     ) -> tuple[Entries, Attended]:
-        """Attends from x to x and to what is in the cache; see Mixer.extend.
+        """Attends from x to x and to the cache; see Mixer.extend.
 
         Raises:
-            ValueError: a map that changes as it is read, such as Selective, of heads that attend everywhere.
+            ValueError: the map changes when it is read, such as Selective, and the heads are not causal.
         """
         if self.attention.keeps_readers and self.order.mask is None:
             raise ValueError(f"{describe(self.attention.map)} needs causal keys: a query changes what later ones read")
@@ -162,7 +162,7 @@ class MultiHead(Mixer, kw_only=True):
         if cache is not None:
             entries = caches.add(cache, entries, self.order)
             memory = entries.memory()
-            # A cache holds nothing later than a single query, unless it is padding.
+            # A cache contains no key after a single query, unless the query is padding.
             one = x.shape[1] == 1 and not self.order.latest
             mask = None if one else self.order.allowed(positions, memory.positions[:, 0])
         bias = bias and self._of_places(bias, positions, memory.positions[:, 0])
@@ -182,10 +182,10 @@ class MultiHead(Mixer, kw_only=True):
         positions: Int[Array, "..."] | None,
         **options: Any,
     ) -> Attended:
-        """Attends in all heads, groups of which may share keys and values; all arguments have an axis of heads."""
+        """Attends in all heads; groups of heads may share keys and values. All arguments have an axis of heads."""
         shared = self.num_heads // self._num_kv
         if shared > 1 and self.attention.map.per_head:
-            # There may be parameters for each head.
+            # The parts may have parameters for each head, so keys are repeated instead of grouped.
             axis = memory.key_mask.ndim - 2
             memory = jax.tree.map(lambda x: jnp.repeat(x, shared, axis=axis) if x.shape[axis] > 1 else x, memory)
             shared = 1
@@ -196,7 +196,7 @@ class MultiHead(Mixer, kw_only=True):
         return Attended(_ungroup(attended.context, -4), _ungroup(attended.weights, -4), _ungroup(attended.log_prob, -3))
 
     def _read_by(self, x: Float[Array, "b n d"], memory: Memory, mask: Any, positions: Int[Array, "b n"]) -> PyTree:
-        """Returns what is kept of the keys after these queries have read them."""
+        """Returns the stored form of the keys after these queries have read them."""
         mask = mask if mask is None or callable(mask) else mask[:, None]
         heads, shared = split(self.query(x), self.num_heads), self.num_heads // self._num_kv
         query, grouped, given = _grouped(heads, memory, mask, positions[:, None], shared)
@@ -206,14 +206,14 @@ class MultiHead(Mixer, kw_only=True):
     def _of_places(
         self, bias: DistanceBias, positions: Int[Array, "b q"], key_positions: Int[Array, "b k"]
     ) -> Float[Array, "b h q k"] | PositionFunction:
-        """Returns the bias as an array, or block by block as a function of places."""
+        """Returns the bias as an array or, for computation in blocks, as a function of indices."""
         if not self.attention.block_size:
             return bias(key_positions[:, None] - positions[..., None])
         return lambda query, key: bias(key_positions[:, None, key] - positions[:, query])
 
     @nn.nowrap
     def _check_heads(self, bias: Array | jax.ShapeDtypeStruct) -> None:
-        """Raises a ValueError for a bias of another number of heads."""
+        """Raises a ValueError if the number of heads of the bias does not fit."""
         if bias.ndim > 2 and bias.shape[-3] not in (1, self.num_heads):
             raise ValueError(
                 f"a bias of shape {bias.shape} does not fit [..., heads, queries, keys]; expected {self.num_heads} "
@@ -222,7 +222,7 @@ class MultiHead(Mixer, kw_only=True):
 
 
 def _for_heads(mask: Bool[Array, "..."], query: Float[Array, "... q d"], memory: Memory) -> Bool[Array, "..."]:
-    """Gives a mask an axis of heads, but for [q, k], which is for all; raises a ValueError where it does not fit."""
+    """Adds an axis of heads to a mask, except to [q, k], for all heads; raises a ValueError if it does not fit."""
     lead = jnp.broadcast_shapes(query.shape[:-2], memory.values.shape[:-3])
     check_mask(mask, (*lead, query.shape[-2], memory.num_keys))
     return mask if mask.ndim == 2 else mask[..., None, :, :]
@@ -231,8 +231,8 @@ def _for_heads(mask: Bool[Array, "..."], query: Float[Array, "... q d"], memory:
 def _grouped(
     heads: Float[Array, "... h q w"], memory: Memory, mask: Any, positions: Any, shared: int
 ) -> tuple[Float[Array, "... g r q w"], Memory, dict[str, Any]]:
-    """Returns queries [..., g, r, q, d] of groups that share keys [..., g, 1, k, d], and what goes with them."""
-    axis = memory.key_mask.ndim - 1  # after the heads
+    """Returns queries [..., g, r, q, d] of groups that share keys [..., g, 1, k, d], the memory, and arguments."""
+    axis = memory.key_mask.ndim - 1  # place of the new axis, after the axis of heads
     memory = jax.tree.map(lambda x: jnp.expand_dims(x, axis), memory)
     mask = mask if mask is None or callable(mask) or mask.ndim == 2 else mask[..., None, :, :]
     positions = None if positions is None else positions[..., None, :]
@@ -240,7 +240,7 @@ def _grouped(
 
 
 def _group(x: Float[Array, "... q d"], size: int) -> Float[Array, "... q d"]:
-    """Cuts the axis of heads, [..., h, q, d], into groups of `size`; [..., 1, q, d] and [q, d] belong to all heads."""
+    """Splits the axis of heads, [..., h, q, d], into groups of `size`; [..., 1, q, d] and [q, d] serve all heads."""
     if x.ndim < 3 or x.shape[-3] == 1:
         return jnp.expand_dims(x, -3)
     return x.reshape(*x.shape[:-3], x.shape[-3] // size, size, *x.shape[-2:])
@@ -249,13 +249,13 @@ def _group(x: Float[Array, "... q d"], size: int) -> Float[Array, "... q d"]:
 def _grouped_bias(
     bias: Float[Array, "..."] | PositionFunction | None, size: int
 ) -> Float[Array, "..."] | PositionFunction | None:
-    """Cuts the axis of heads of a bias, or of what it is as a function of places."""
+    """Splits the axis of heads of a bias, or of the result of a bias function."""
     if bias is None:
         return None
     return (lambda query, key: _group(bias(query, key), size)) if callable(bias) else _group(bias, size)
 
 
 def _ungroup(x: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
-    """Merges the axis of groups, `axis`, counted from the end, with that of the heads of a group."""
+    """Merges the axis of groups (`axis`, counted from the end) with the following axis of heads in a group."""
     place = x.ndim + axis
     return x.reshape(*x.shape[:place], x.shape[place] * x.shape[place + 1], *x.shape[place + 2 :])

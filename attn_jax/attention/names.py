@@ -1,4 +1,4 @@
-"""Names of scores, normalizers and readings, as Attention and attend accept them in place of objects."""
+"""Names of scores, normalizers and readings, which Attention and attend accept instead of objects."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,16 +8,16 @@ from attn_jax.errors import nearest
 
 
 def from_name(argument: str, value: Any, table: Mapping[str, Any]) -> Any:
-    """Returns table[value] where the value is a name, constructed if it is a class; other values unchanged.
+    """Returns table[value] for a name, constructed if the entry is a class; returns other values unchanged.
 
     Args:
         argument: name of the argument, for the error messages.
         value: a name, or an object.
-        table: objects, and classes of modules, by name.
+        table: maps names to objects, or to classes of modules.
 
     Raises:
-        ValueError: the name is unknown, or stands for a class that has no default for some option.
-        TypeError: the value is a class, not an object of it.
+        ValueError: the name is unknown, or its class has an option without a default.
+        TypeError: the value is a class instead of an object.
     """
     if isinstance(value, type):
         raise TypeError(f"{argument} is the class {value.__name__}; give an object, {construction(value)}")
@@ -30,7 +30,7 @@ def from_name(argument: str, value: Any, table: Mapping[str, Any]) -> Any:
         return entry
     if required_options(entry):
         raise ValueError(f"{argument} {value!r} needs options; give an object instead, {construction(entry)}")
-    return entry(parent=None)  # so that the module it is a field of becomes its parent
+    return entry(parent=None)  # without a parent, so that the module with this field becomes its parent
 
 
 def required_options(kind: type) -> list[str]:
@@ -44,6 +44,6 @@ def required_options(kind: type) -> list[str]:
 
 
 def construction(kind: type) -> str:
-    """Writes down how a class is constructed, with its required options: "General(query_features=...)"."""
+    """Writes the constructor call of a class with its required options: "General(query_features=...)"."""
     options = required_options(kind) if dataclasses.is_dataclass(kind) else []
     return f"{kind.__name__}({', '.join(f'{name}=...' for name in options)})"

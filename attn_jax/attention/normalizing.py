@@ -1,6 +1,7 @@
-"""Normalizers as parts, and wrappers of them: normalize(scores [..., q, k], call) -> weights [..., q, k].
+"""Normalizers as parts, and their wrappers: normalize(scores [..., q, k], call) -> weights [..., q, k].
 
-Weights are 0 where `call.in_reach` is False. A wrapper restricts the keys, or replaces what makes the weights.
+Weights are 0 where `call.in_reach` is False. A wrapper restricts the keys or changes the weights; `Monotonic` replaces
+the normalizer.
 """
 
 from collections.abc import Callable, Set
@@ -33,10 +34,10 @@ Weights = Float[Array, "... q k"]
 
 
 class Normalize(Part, kw_only=True):
-    """A normalizer of one row: a function of scores and mask, or a module that is given the query as well."""
+    """A normalizer of one row: a function of scores and mask, or a module that also takes the query."""
 
     function: Callable
-    widens: ClassVar[bool] = False  # whether the weights stay float32 where queries and keys are narrower
+    widens: ClassVar[bool] = False  # whether the weights stay float32 if queries and keys have a narrower type
 
     def __post_init__(self):
         as_normalizer(self.function)
@@ -44,7 +45,7 @@ class Normalize(Part, kw_only=True):
 
     @property
     def normalizer(self) -> Normalizer | NormalizerModule:
-        """The function with its promises, or the module."""
+        """The function with its properties, or the module."""
         return as_normalizer(self.function)
 
     @property
@@ -64,7 +65,7 @@ class Normalize(Part, kw_only=True):
 
     @property
     def is_softmax(self) -> bool:
-        """Tells whether this is softmax itself."""
+        """Tells whether the normalizer is softmax."""
         normalizer = self.normalizer
         return isinstance(normalizer, Normalizer) and normalizer.function is softmax
 
@@ -82,7 +83,7 @@ class Normalize(Part, kw_only=True):
         return self.normalizer(scores, allowed, query=query)
 
     def form(self, scores: Any) -> Form:
-        """Returns the normalizer as a function of one score and one number of its row; see forms.py."""
+        """Returns the normalizer as a function of one score and one number per row; see forms.py."""
         return self.normalizer.form_of(scores)
 
 
@@ -91,20 +92,20 @@ class NormalizerWrapper(Wrapper, kw_only=True):
 
     @property
     def function(self) -> Callable:
-        """The innermost normalizer itself."""
+        """The innermost normalizer."""
         return self.of.function
 
     @property
     def widens(self) -> bool:
-        """Tells whether the weights stay float32 where queries and keys are narrower."""
+        """Tells whether the weights stay float32 if queries and keys have a narrower type."""
         return self.of.widens
 
 
 class TopKeys(NormalizerWrapper, kw_only=True):
-    """normalize over the `count` keys of largest score, or blocks of keys; see selection.py (Zhao 2019).
+    """Normalizes over the `count` keys, or blocks of keys, with the largest scores; see selection.py (Zhao 2019).
 
     Raises:
-        ValueError: a count or a number of keys in a block below 1.
+        ValueError: `count` or `keys_per_block` is below 1.
     """
 
     count: int = option(8, "number of keys, or of blocks of keys", at_least=1)
@@ -123,7 +124,7 @@ class TopKeys(NormalizerWrapper, kw_only=True):
 
 
 class Windowed(NormalizerWrapper, kw_only=True):
-    """factor * normalize over the keys near a centre, with a window of local.py (Luong 2015, equation 10)."""
+    """factor * normalize over the keys near a centre, with a window from local.py (Luong 2015, equation 10)."""
 
     window: nn.Module
     breaks = frozenset({SUMS_TO_ONE, BY_BLOCKS, FUSIBLE})
@@ -145,17 +146,17 @@ class Windowed(NormalizerWrapper, kw_only=True):
             raise ValueError("attention with a window needs the positions of the queries: positions=...")
         near, factor = self.window(call.query, call.positions, key_mask=call.key_mask, key_positions=call.key_positions)
         allowed, near, factor = same_axes(allowed, near, factor)
-        # The factor comes after normalizing, and nothing is normalized again.
+        # The factor is applied after normalizing, without normalizing again.
         return self.of(scores, allowed & near, call) * factor.astype(scores.dtype)
 
 
 class Monotonic(Part, kw_only=True):
-    """Weights that depend on those of the step before, with a selection of hard/monotonic.py (Raffel 2017)."""
+    """Weights that depend on the weights of the step before, with a selection from hard/monotonic.py (Raffel 2017)."""
 
     selection: nn.Module
-    random = True  # noise of the scores, in training
+    random = True  # adds noise to the scores in training
     reads_previous = True
-    widens: ClassVar[bool] = True  # the next step reads the weights
+    widens: ClassVar[bool] = True  # the weights are the input of the next step
 
     def __post_init__(self):
         check_kind("monotonic", self.selection, nn.Module, "a module such as MonotonicSelection(...), or None")
@@ -167,7 +168,7 @@ class Monotonic(Part, kw_only=True):
 
     @property
     def function(self) -> nn.Module:
-        """Module that makes the weights."""
+        """The module that computes the weights."""
         return self.selection
 
     def __call__(self, scores: Scores, allowed: Bool[Array, "... #q k"], call: Call) -> Weights:

@@ -1,11 +1,11 @@
-"""Positive random features: an unbiased estimator of the kernel of softmax, exp(query . key).
+"""Positive random features: an unbiased estimator of the softmax kernel, exp(query . key).
 
     phi(x)_i = exp(w_i . x - |x|^2 / 2) / sqrt(m), w_i ~ N(0, I)          E[phi(query) . phi(key)] = exp(query . key)
 
-Choromanski 2020 (arXiv 2009.14794), lemma 1 and theorem 2. Since the estimate is a product, the context of all queries
-needs no array [q, k]: sum_k phi(k) values_k is computed once, in time linear in the number of keys. The features are
-positive, so the estimated weights are a distribution; they are biased, as any ratio of estimates. Keys and queries of
-the scaled dot product are divided by d^(1/4) before.
+Choromanski 2020 (arXiv 2009.14794), lemma 1 and theorem 2. Since the estimate is a product, the contexts of all queries
+need no array [q, k]: sum_k phi(k) values_k is computed once, in time linear in the number of keys. The features are
+positive, so the estimated weights are a distribution. As ratios of estimates, the weights are biased. For the scaled
+dot product, divide keys and queries by d^(1/4) first.
 
 Leading axes broadcast; `directions` [m, d] are the w_i.
 """
@@ -23,10 +23,10 @@ def random_directions(rng: PRNGKeyArray, number: int, features: int) -> Float[Ar
 
 
 def orthogonal_directions(rng: PRNGKeyArray, number: int, features: int) -> Float[Array, "m d"]:
-    """Samples normal directions of which each block of `features` is orthogonal.
+    """Samples normal directions; within each block of `features` directions they are orthogonal.
 
-    Each has the distribution of an independent one, so the estimator stays unbiased; its variance is lower
-    (Choromanski 2020, theorem 2).
+    Each direction has the same distribution as an independent one, so the estimator stays unbiased; its variance is
+    lower (Choromanski 2020, theorem 2).
     """
     blocks = -(-number // features)
     turn_rng, length_rng = jax.random.split(rng)
@@ -56,7 +56,7 @@ def kernel_variance(
 
         exp(2 query . key) (exp(|query + key|^2) - 1) / number
 
-    Choromanski 2020, lemma 2. Small where query and key point away from each other, and the kernel is small too.
+    Choromanski 2020, lemma 2. It is small if query and key point in opposite directions, where the kernel is small too.
     """
     query, keys = wide(query), wide(keys)
     product = jnp.einsum("...qd,...kd->...qk", query, keys)
@@ -76,9 +76,9 @@ def random_feature_attention(
 ) -> Float[Array, "... q dv"]:
     """Computes context_q = phi(q) . sum_k phi(k) values_k / (phi(q) . sum_k phi(k)), in time linear in the keys.
 
-    The weights that it does not make are `kernel_estimate` divided by its sum over the keys, and so those of the score
-    RandomFeatures under softmax. A key where `key_mask` [..., k] is False is as if it were not there; without any key
-    the context is zero.
+    Equal to attention with the weights `kernel_estimate` divided by its sum over the keys, which are the weights of the
+    score RandomFeatures under softmax. Keys where `key_mask` [..., k] is False are ignored; without any key the context
+    is zero.
 
     Raises:
         ValueError: the mask is not boolean, or does not fit the keys.
@@ -88,7 +88,7 @@ def random_feature_attention(
     there = jnp.broadcast_to(True if key_mask is None else key_mask, keys.shape[:-1])[..., None]
     of_query, of_keys = log_features(query, directions), log_features(keys, directions)
     of_keys = jnp.where(there, of_keys, -jnp.inf)
-    # One factor for each query and each feature cancels in the ratio, and keeps the exponentials within range.
+    # One factor per query and one per feature cancel in the ratio; they keep the exponentials within range.
     per_feature = jax.lax.stop_gradient(jnp.max(of_keys, axis=-2, keepdims=True))
     per_feature = jnp.where(per_feature > -jnp.inf, per_feature, 0.0)
     of_query = of_query + per_feature

@@ -1,9 +1,9 @@
-"""Reads of attention, and wrappers of them: how weights and values become a context.
+"""Reads of attention, and their wrappers: how weights and values become a context.
 
-    rows, weights, log_prob = read.rows(weights, call, train)       the rows to read with, for each query one
+    rows, weights, log_prob = read.rows(weights, call, train)       one row for each query
     context = read.after(rows @ values, call)
 
-A wrapper changes the rows, such as by dropout, or the context, such as by a gate.
+A wrapper changes the rows, for example by dropout, or the context, for example by a gate.
 """
 
 from collections.abc import Set
@@ -21,7 +21,7 @@ MOST_PROBABLE = top()
 
 
 class Rows(NamedTuple):
-    """The rows that a context is read with, the weights to show, and the log-probability of what was sampled."""
+    """Rows that multiply the values, the weights to return, and the log-probability of the sample."""
 
     rows: Float[Array, "... q k"]
     weights: Float[Array, "... q k"]
@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 class Read(Part, kw_only=True):
     """Reads with a reading of one row; see hard/readings.py.
 
-    Without an rng, and not in training, a reading that samples takes the most probable key.
+    Without an rng, and outside of training, a sampling reading takes the most probable key.
     """
 
     reading: Reading = expectation()
@@ -54,20 +54,20 @@ class Read(Part, kw_only=True):
 
     @property
     def needs(self) -> Set[str]:
-        """Promises of the weights without which they cannot be read."""
+        """Promises of the weights that this read needs."""
         if self.reading.random:
             return frozenset({SUMS_TO_ONE, NOT_NEGATIVE})
         return frozenset(() if self.reading.is_soft else {NOT_NEGATIVE})
 
     def is_mean(self, train: bool) -> bool:
-        """Tells whether the context is that of the weights themselves."""
+        """Tells whether the context is the mean of the values under the weights."""
         return self.reading.is_soft
 
     def rows(self, weights: Float[Array, "... q k"], call: Call, train: bool) -> Rows:
-        """Chooses the rows.
+        """Computes the rows.
 
         Raises:
-            ValueError: training without the rng of a reading that samples; a reading of several rows.
+            ValueError: a sampling reading has no rng in training; the reading has several rows.
         """
         if self.reading.is_soft:
             return Rows(weights, weights, certain(weights))
@@ -84,40 +84,40 @@ class Read(Part, kw_only=True):
                 "them, and combine the losses with attn_jax.combine"
             )
         rows = sample.rows[..., 0, :]
-        # Of a fixed choice, such as the largest weights, the weights are what was read.
+        # With a deterministic choice, such as the largest weights, the rows are returned as the weights.
         return Rows(rows, weights if self.reading.random else rows, sample.log_prob[..., 0])
 
     def after(self, context: Float[Array, "... q dv"], call: Call) -> Float[Array, "... q dv"]:
-        """Returns the context of the rows as it is."""
+        """Returns the context of the rows unchanged."""
         return context
 
 
 class ReadWrapper(Wrapper, kw_only=True):
-    """A wrapper of a read, which it is in all that it does not change."""
+    """A wrapper of a read; methods that it does not override call the read."""
 
     @property
     def needs(self) -> Set[str]:
-        """Promises of the weights without which they cannot be read."""
+        """Promises of the weights that this read needs."""
         return self.of.needs
 
     def is_mean(self, train: bool) -> bool:
-        """Tells whether the context is that of the weights themselves."""
+        """Tells whether the context is the mean of the values under the weights."""
         return self.of.is_mean(train)
 
     def rows(self, weights: Float[Array, "... q k"], call: Call, train: bool) -> Rows:
-        """Chooses the rows."""
+        """Computes the rows."""
         return self.of.rows(weights, call, train)
 
     def after(self, context: Float[Array, "... q dv"], call: Call) -> Float[Array, "... q dv"]:
-        """Computes the context from that of the rows."""
+        """Computes the context from the context of the rows."""
         return self.of.after(context, call)
 
 
 class Dropped(ReadWrapper, kw_only=True):
-    """Drops entries of the rows in training, with the rng stream "dropout"; the weights shown are those before.
+    """Applies dropout to the rows in training, with the rng stream "dropout"; the returned weights are without dropout.
 
     Raises:
-        ValueError: a rate below 0, or 1 and above.
+        ValueError: the rate is below 0, or at least 1.
     """
 
     rate: float
@@ -147,5 +147,5 @@ class Gated(ReadWrapper, kw_only=True):
 
 
 def certain(weights: Float[Array, "... q k"]) -> Float[Array, "... q"]:
-    """Returns the log-probability of what was read where nothing is sampled: 0."""
+    """Returns the log-probability of a read without sampling: 0."""
     return jnp.zeros(weights.shape[:-1], weights.dtype)

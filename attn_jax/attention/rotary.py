@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys are rotated, so that a score depends on the distance of their positions alone."""
+"""Rotary positions: queries and keys are rotated, so that a score depends only on the distance of their positions."""
 
 import jax.numpy as jnp
 
@@ -7,7 +7,7 @@ from attn_jax.attention.masks import with_axes
 from attn_jax.attention.parts import Call, NewKeys
 from attn_jax.types import Array, Float, Int, PyTree
 
-BASE = 10_000.0  # of the wavelengths, which grow from 2 pi to 2 pi BASE
+BASE = 10_000.0  # base of the wavelengths, which grow from 2 pi to 2 pi BASE
 
 
 def angles(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n f"]:
@@ -19,8 +19,8 @@ def angles(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n
 def rotate(x: Float[Array, "... n w"], positions: Int[Array, "... n"]) -> Float[Array, "... n w"]:
     """Rotates columns i and i + w / 2 by the i-th angle of the position (Su 2021, arXiv 2104.09864).
 
-    The product of a rotated query and a rotated key depends on their positions through the distance alone. The paper
-    rotates columns 2 i and 2 i + 1: the same but for the order of the columns, which a learned projection chooses.
+    The product of a rotated query and a rotated key depends on their positions only through the distance. The paper
+    rotates columns 2 i and 2 i + 1; this differs only in the order of columns, which a learned projection can permute.
 
     Raises:
         ValueError: the width w is odd.
@@ -35,10 +35,10 @@ def rotate(x: Float[Array, "... n w"], positions: Int[Array, "... n"]) -> Float[
 
 
 class Rotary(MapWrapper, kw_only=True):
-    """A map of rotated queries and keys; see `rotate`. Pieces that the map compares by themselves are rotated so.
+    """A map of rotated queries and keys; see `rotate`. Pieces that the map compares separately are rotated separately.
 
     Raises:
-        ValueError: pieces of odd width; no positions.
+        ValueError: a piece has odd width; there are no positions.
     """
 
     def prepare(self, new: NewKeys) -> PyTree:

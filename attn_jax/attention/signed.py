@@ -1,11 +1,11 @@
 """Weights that may be negative: a line fitted to the values instead of their mean, and the difference of two maps.
 
-The context is still W values, with a W that does not depend on the values; a key of negative weight is subtracted, so
-such weights are no probabilities and cannot be sampled from.
+The context is still W values, where W does not depend on the values. A key with negative weight is subtracted, so these
+weights are no probabilities and cannot be sampled from.
 
     line        W_i = w_i (1 + (key_i - m) . S^-1 (query - m))      m, S: mean and covariance of the keys under w
     Parallax    W_i = w_i (1 - (key_i - m) . r),  r = R query       the same with a learned r
-    difference  W = w - lambda w',  of the first and second half of the columns of queries and keys
+    difference  W = w - lambda w',  from the first and second half of the columns of queries and keys
 """
 
 from collections.abc import Set
@@ -26,14 +26,14 @@ Weights = Float[Array, "... q k"]
 def centred_keys(
     weights: Weights, keys: Float[Array, "... k d"]
 ) -> tuple[Float[Array, "... q k"], Float[Array, "... q d"]]:
-    """Returns w_i / sum of w, and the mean of the keys under it; zeros where there is no weight."""
+    """Returns the weights divided by their sum, and the mean of the keys under them; zeros if all weights are zero."""
     total = jnp.sum(weights, axis=-1, keepdims=True)
     share = weights / jnp.where(total == 0, 1.0, total)
     return share, jnp.einsum("...qk,...kd->...qd", share, keys)
 
 
 def tilt(weights: Weights, keys: Float[Array, "... k d"], slope: Float[Array, "... q d"]) -> Weights:
-    """Computes w_i (1 + (key_i - m) . slope), m the mean of the keys under w: it has the same sum as w."""
+    """Computes w_i (1 + (key_i - m) . slope), m the mean of the keys under w; the sum of the weights is unchanged."""
     _, mean = centred_keys(weights, keys)
     change = jnp.einsum("...qd,...kd->...qk", slope, keys) - jnp.sum(slope * mean, axis=-1, keepdims=True)
     return weights * (1 + change)
@@ -42,13 +42,13 @@ def tilt(weights: Weights, keys: Float[Array, "... k d"], slope: Float[Array, ".
 def local_line_weights(
     weights: Weights, query: Float[Array, "... q d"], keys: Float[Array, "... k d"], ridge: float = 0.0
 ) -> Weights:
-    """Computes the weights whose context is the line of least weighted squares, values ~ a + B key, at the query.
+    """Computes weights whose context is a line fitted by weighted least squares, values ~ a + B key, at the query.
 
         W_i = w_i (1 + (key_i - m) . (S + ridge s I)^-1 (query - m))            s: mean of the diagonal of S
 
     Local linear attention: Zuo 2025 (arXiv 2510.01450); local lines: Fan & Gijbels 1996, chapter 3. For values that are
-    linear in the keys the context is exact where a mean is biased. A large ridge gives back w, and the least is
-    sqrt(eps) of the precision. Time and memory are O(d^3 + k d^2) and O(d^2 + k d) for each query.
+    linear in the keys the context is exact, whereas a mean is biased. A large ridge gives w; the ridge is at least
+    sqrt(eps) of the type. Each query takes O(d^3 + k d^2) time and O(d^2 + k d) memory.
     """
     share, mean = centred_keys(weights, keys)
     apart = keys[..., None, :, :] - mean[..., :, None, :]  # [..., q, k, d]
@@ -57,8 +57,8 @@ def local_line_weights(
     covariance = jnp.einsum("...qk,...qki,...qkj->...qij", share, apart, apart)
     size = query.shape[-1]
     level = jnp.trace(covariance, axis1=-2, axis2=-1)[..., None, None] / size
-    # Where the keys are equal they determine no line, and rounding error must not determine one, also without a ridge:
-    # the diagonal is at least sqrt(eps) of the variance, and 1 where there is no variance.
+    # Equal keys determine no line, and rounding error must not determine one, also without a ridge: the diagonal is at
+    # least sqrt(eps) of the variance, and 1 if there is no variance.
     eps = jnp.finfo(covariance.dtype).eps
     rounding = jnp.sum(jnp.square(eps * mean), axis=-1)[..., None, None]
     diagonal = jnp.where(level > 1e3 * rounding, max(ridge, eps**0.5) * level, 1.0)
@@ -71,7 +71,7 @@ def local_line_weights(
 class LocalLine(nn.Module, kw_only=True):
     """W_i = w_i (1 + (key_i - m) . (S + ridge s I)^-1 (query - m)): local_line_weights.
 
-    The ridge keeps a query far from all keys near to the mean.
+    The ridge keeps the context near the mean for a query far from all keys.
     """
 
     ridge: float = option(0.1, "share of the variance of the keys that is added to it; 0: the line itself", at_least=0)
@@ -84,10 +84,10 @@ class LocalLine(nn.Module, kw_only=True):
 
 
 class Parallax(nn.Module, kw_only=True):
-    """W_i = w_i (1 - (key_i - m) . r), r = R query: a local line whose slope is learned, not solved for.
+    """W_i = w_i (1 - (key_i - m) . r), r = R query: a local line with a learned instead of a least-squares slope.
 
     Parallax (arXiv 2605.29157): with r = S^-1 (m - query) it is the local line, with r = 0 the mean. R is learned for
-    each head and starts at zero. In the paper r is a projection of the layer's input; here of the query of its head.
+    each head and starts at zero. In the paper r is a projection of the layer's input; here, of the query of each head.
     """
 
     num_heads: int = 1  # number of learned R
@@ -97,19 +97,19 @@ class Parallax(nn.Module, kw_only=True):
     def __call__(self, weights: Weights, query: Float[Array, "... q d"], keys: Float[Array, "... k e"]) -> Weights:
         shape = (self.num_heads, query.shape[-1], keys.shape[-1])
         kernel = self.param("kernel", nn.initializers.zeros, shape, jnp.float32)
-        # In half precision a key and the mean may be the same number.
+        # In half precision a key and the mean may be rounded to the same number.
         w, query, keys, kernel = (x.astype(widest(weights)) for x in (weights, query, keys, kernel))
         slope = query @ (kernel[0] if self.num_heads == 1 else kernel)
         return tilt(w, keys, -slope).astype(weights.dtype)
 
 
 class Subtract(nn.Module, kw_only=True):
-    """w - lambda w', two maps of the same keys: what both attend to cancels.
+    """w - lambda w', for two maps of the same keys: weight that both have in common cancels.
 
         lambda = exp(a . b) - exp(c . d) + initial          a, b, c, d: learned vectors as wide as one half
 
     Differential Transformer: Ye 2024 (arXiv 2410.05258), equations 1 to 3, with one lambda for all heads of a layer.
-    `initial` is a constant; in the paper it also may grow with the depth of the layer, 0.8 - 0.6 exp(-0.3 (l - 1)).
+    `initial` is a constant; in the paper it may also grow with the depth of the layer, 0.8 - 0.6 exp(-0.3 (l - 1)).
     """
 
     initial: float = option(0.8, "first value of lambda", at_least=0, at_most=1)
@@ -126,7 +126,7 @@ def halves(x: Float[Array, "... d"]) -> list[Float[Array, "... e"]]:
     """Splits the columns in two.
 
     Raises:
-        ScoreError: their number is odd.
+        ScoreError: the number of columns is odd.
     """
     if x.shape[-1] % 2:
         raise ScoreError(f"the difference of two maps takes half of the columns each; expected even, got {x.shape[-1]}")
@@ -141,5 +141,5 @@ def _same_width(query: Array, keys: Array) -> None:
         )
 
 
-# What the weights of a normalizer are turned into, for the context to be a mean or a line.
+# Functions of the weights of a normalizer, with which the context is a mean or a line.
 FITS = {"mean": None, "line": LocalLine, "parallax": Parallax}

@@ -1,4 +1,4 @@
-"""Options that several tasks share."""
+"""Options shared by several tasks."""
 
 import dataclasses
 import pathlib
@@ -13,23 +13,23 @@ from attn_jax.data.vocabulary_options import VOCABULARY_OPTIONS, VocabularyChoic
 from attn_jax.errors import UserError
 from attn_jax.parts import Options, choice, option
 
-SEED = 0  # of generated examples, which are the same for every seed of a run
+SEED = 0  # seed of generated examples, which are the same for every seed of a run
 
 
 def first_names(**files: Sequence[str]) -> dict[str, str]:
-    """Returns the first name of each split, of those that have one."""
+    """Returns the first file name of each split that has one."""
     return {split: names[0] for split, names in files.items() if any(names[:1])}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskOptions(Options):
-    """Options of every task. Subclasses add options of their own and implement `build`.
+    """Options of every task. Subclasses add options and implement `build`.
 
     Attributes:
         name: key in TASKS.
         data_kinds: names of the kinds of data that the examples can be read as, see attn_jax/evaluation/kinds.py.
         of_pairs: the splits are sentence pairs, with two vocabularies.
-        has_sources: there is something to translate or to classify; else a text is predicted.
+        has_sources: there is a source to translate or to classify; False: language modelling.
         has_tags: sources may have tags.
     """
 
@@ -57,17 +57,17 @@ class TaskOptions(Options):
 
     @property
     def cut_by(self) -> dict[str, tuple[str, ...]]:
-        """Names of the options that decide which examples are held out of training, for each split of such examples.
+        """Options that determine the held-out examples, by split.
 
-        A split with a file of its own, or whose random numbers give no training example, is not among them.
+        Splits with their own file, or whose examples are sampled independently of training, are not included.
         """
         return {}
 
     def renewed(self, kept: Any, *, data_dir: str) -> Any:
-        """Returns the data that a run has saved with what these options change of it, such as the clutter of scenes.
+        """Returns the saved data of a run, updated by these options, such as the clutter of scenes.
 
         Raises:
-            UserError: a model that was trained with this data cannot read what these options ask for.
+            UserError: a model trained on the saved data cannot read the data of these options.
         """
         return kept
 
@@ -86,15 +86,15 @@ class TextOptions(TaskOptions):
     batch_unit: str = option("sentences", "unit of batch_size", choices=BATCH_UNITS)
 
     def read_file(self, path: pathlib.Path) -> Pairs:
-        """Reads pairs from one file in the form of the files of this task.
+        """Reads pairs from one file in the format of this task.
 
         Raises:
-            UserError: the file is wrong, or pairs of this task are in two files.
+            UserError: the file is wrong, or the pairs of this task are in two files.
         """
         raise UserError("give --source=FILE and --target=FILE together, or neither")
 
     def align(self, source: Sequence[str], target: Sequence[str]) -> tuple[Links, Links] | None:
-        """Returns the true alignment of the tokens of a pair, see attn_jax.data.alignments; None if not known."""
+        """Returns the true alignment of the tokens of a pair, see attn_jax.data.alignments; None if unknown."""
         return None
 
 

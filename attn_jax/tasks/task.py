@@ -22,13 +22,13 @@ Encode = Callable[[Pairs, Vocabulary, Vocabulary], EncodedPairs]  # (pairs, sour
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Everything about the data that a model or a trainer may ask for.
+    """The data for models and trainers: splits, vocabularies, statistics and batches.
 
     Attributes:
         name: key in TASKS.
         splits: "train", "valid" and, if there is one, "test".
-        source_vocabulary, target_vocabulary: trained on the training split, or those of an earlier run.
-        facts: of stories or images; None: the sources are texts.
+        source_vocabulary, target_vocabulary: trained on the training split, or taken from an earlier run.
+        facts: facts of stories or images; None: the sources are texts.
         stats: counts to print, such as the number of pairs of each split.
         examples: inputs to try a trained model on; by default the first three of validation.
     """
@@ -42,7 +42,7 @@ class Task:
     facts: Facts | None = None
     stats: dict[str, int | float] = dataclasses.field(default_factory=dict)
     examples: tuple[str, ...] = ()
-    sample_pieces: float = 0.0  # of training batches, see attn_jax.data.sampled_pieces; 0: the best split
+    sample_pieces: float = 0.0  # for training batches, see attn_jax.data.sampled_pieces; 0: the best split
 
     def __post_init__(self):
         if not self.examples and "valid" in self.splits:
@@ -54,7 +54,7 @@ class Task:
         return Kept(self.source_vocabulary, self.target_vocabulary, self.facts)
 
     def with_counts(self, path: pathlib.Path | None = None) -> "Task":
-        """Returns the task with counts of the target words: those in a file, or among the training targets.
+        """Returns the task with counts of the target words, from a file or from the training targets.
 
         Raises:
             UserError: the file is wrong; see read_counts.
@@ -67,7 +67,7 @@ class Task:
         return dataclasses.replace(self, target_vocabulary=vocabulary)
 
     def checksums(self) -> dict[str, int]:
-        """Returns {what it is: checksum} of the data that a training reads, from which it cannot go on with others."""
+        """Returns {description: checksum} of the data of a training run, which cannot be resumed with other data."""
         found = {}
         for name, split in self.splits.items():
             if name != "test":
@@ -101,13 +101,13 @@ class Task:
 
         Args:
             batch_size, batch_unit, seeds, row_multiple, share: see attn_jax.data.batching.Batches.
-            buckets: lengths of batches; () chooses some by the lengths of the pairs.
+            buckets: lengths of batches; (): chosen from the lengths of the pairs.
             source_buckets: the number of source lengths to choose for each target length.
-            labels: each target has to be one token, as a classifier needs it.
+            labels: each target must be one token, as for a classifier.
             encode: `encode_pairs`, or the encoder of another kind of data, see attn_jax/evaluation/kinds.py.
 
         Raises:
-            UserError: see Batches; or a target is no label where it has to be one.
+            UserError: see Batches; or `labels` and a target is not one token.
         """
         pairs = self.splits["train"]
         encoded = encode(pairs, self.source_vocabulary, self.target_vocabulary)

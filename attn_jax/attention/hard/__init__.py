@@ -1,1 +1,1 @@
-"""Hard attention: samplers, estimators of gradients through samples, baselines, and the readings that join them."""
+"""Hard attention: samplers, gradient estimators, baselines, and readings, which combine them."""

@@ -1,11 +1,11 @@
 """Baselines of the score-function estimator: predictions of the loss, which reduce the variance of its gradient.
 
-A baseline is a module with four methods: `value` is subtracted from the losses, `coordinates` is one number for each
-logit of the weights, `per_key` a guess of the loss at each key, and `loss` the baseline's own squared error, whose
-gradient trains the baseline alone. The first three must not depend on the sampled keys, or the gradient of the model is
-biased. Two more, `configure` and `of_sampler`, let a baseline choose between samplers before they sample.
+A baseline is a module with four methods: `value` is subtracted from the losses; `coordinates` is one number for each
+logit of the weights; `per_key` predicts the loss at each key; `loss` is the squared error of the baseline, whose
+gradient trains only the baseline. The first three must not depend on the sampled keys, or the gradient of the model is
+biased. Two more methods, `configure` and `of_sampler`, let a baseline choose between samplers before they sample.
 
-Parameters with a name in RUNNING are running means: train them by plain gradient descent with a fixed rate, since
+Parameters with a name in RUNNING are running means. Train them by plain gradient descent with a fixed rate, since
 descent on (b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
 """
 
@@ -25,10 +25,10 @@ RUNNING = frozenset({"running_mean", "running_numerator", "running_denominator",
 
 
 class SampledLosses(NamedTuple):
-    """A sample and the losses at its rows, from which a baseline is trained."""
+    """A sample and the losses at its rows, to train a baseline."""
 
     sample: Sample
-    log_weights: Float[Array, "b t s"]  # the log weights it was sampled from
+    log_weights: Float[Array, "b t s"]  # the log weights that were sampled from
     losses: Float[Array, "b t n"]  # the loss at each row
     guess: Float[Array, "b t s"] | None  # the result of `per_key`
 
@@ -36,8 +36,8 @@ class SampledLosses(NamedTuple):
 class NoBaseline(nn.Module, kw_only=True):
     """b = 0 (Williams 1992). Other baselines override the methods."""
 
-    label: ClassVar[str] = "none"  # in BASELINES
-    of_each_key: ClassVar[bool] = False  # it has a value for each key
+    label: ClassVar[str] = "none"  # key in BASELINES
+    of_each_key: ClassVar[bool] = False  # has a value for each key
 
     def value(self, hidden: Float[Array, "b t h"]) -> Float[Array, "b t"] | None:
         """Computes b from `hidden`, a state at each step that does not depend on the sample; None: b = 0."""
@@ -69,13 +69,13 @@ class NoBaseline(nn.Module, kw_only=True):
 
 
 class LeaveOneOut(NoBaseline, kw_only=True):
-    """The mean loss of the other samples (Kool 2019), which the estimator computes by itself."""
+    """The mean loss of the other samples (Kool 2019), computed by the estimator."""
 
     label: ClassVar[str] = "leave_one_out"
 
 
 class LossOfTheMean(NoBaseline, kw_only=True):
-    """The loss at the mean context (Deng 2018, arXiv 1807.03756), which the objective computes by itself."""
+    """The loss at the mean context (Deng 2018, arXiv 1807.03756), computed by the objective."""
 
     label: ClassVar[str] = "soft"
 
@@ -98,7 +98,7 @@ class RunningMean(NoBaseline, kw_only=True):
 class LearnedBaseline(NoBaseline, kw_only=True):
     """b = v . tanh(W hidden + c) + d (Mnih & Gregor 2014, arXiv 1402.0030: NVIL).
 
-    Trained on (b - f)^2; no gradient of it reaches `hidden`.
+    Trained on (b - f)^2; `hidden` gets no gradient from it.
     """
 
     label: ClassVar[str] = "learned"
@@ -118,9 +118,9 @@ class LearnedBaseline(NoBaseline, kw_only=True):
 class PerCoordinate(NoBaseline, kw_only=True):
     """b_i = E[A_i B_i] / E[B_i^2] for the i-th logit, from running means: see estimators.coordinate_moments.
 
-    The constant of least variance (Greensmith, Bartlett & Baxter 2004), for each coordinate.
+    The constant baseline of least variance (Greensmith, Bartlett & Baxter 2004), for each coordinate.
 
-    Keys are identified by their position; positions from `max_length` on have the baseline 0.
+    Keys are identified by their position; the baseline is 0 from position `max_length` on.
     """
 
     label: ClassVar[str] = "per_coordinate"
@@ -145,11 +145,12 @@ class PerCoordinate(NoBaseline, kw_only=True):
 
 
 class Critic(NoBaseline, kw_only=True):
-    """g_x = b(u) + W u . V value_x / sqrt(d), u = tanh(U [hidden; embedded target]): a guess of the loss at key x.
+    """g_x = b(u) + W u . V value_x / sqrt(d), u = tanh(U [hidden; embedded target]): a prediction of the loss at key x.
 
     An action-dependent control variate (Gu 2017, arXiv 1611.02247). It may use the target, since the sample does not
-    depend on it. One product of matrices guesses the losses at all keys; f itself needs a softmax over the vocabulary
-    at each key.
+    depend on the target. One matrix product predicts the losses at all keys, whereas f needs a softmax over the
+    vocabulary at each key.
+
     Trained on sum_n w_n (g_{x_n} - f_n)^2, w the importance weights.
     """
 
@@ -176,20 +177,20 @@ class Critic(NoBaseline, kw_only=True):
 
 
 class Adaptive(NoBaseline, kw_only=True):
-    """Chooses the sampler of less variance, and learns the best constant baseline of each from its samples.
+    """Chooses the sampler of less variance, and learns the best constant baseline of each sampler.
 
-    An estimate of the gradient of the logits is A - b B (see estimators.logit_estimates). From running means over the
-    samples of each sampler, m of the loss and w of 1, which goes to one,
+    An estimate of the gradient of the logits is A - b B (see estimators.logit_estimates). With running means over the
+    samples of each sampler (m of the loss, and w of the constant 1, which goes to one),
 
-        b = m + (E[A . B] - m E[B . B]) / ((2 - w) E[B . B]),
+        b = m + (E[A . B] - m E[B . B]) / ((2 - w) E[B . B]).
 
-    which is half way from m to the least squares b* = E[A . B] / E[B . B] at first, and b* later. Both samplers are
-    unbiased, so the one with less E|A - b B|^2 has less variance. It is chosen with probability 7/8 once both were
-    seen, the other one else. All of it comes from earlier steps, and the estimate stays unbiased given those.
+    At first b is half way from m to the least squares b* = E[A . B] / E[B . B], later it is b*. Both samplers are
+    unbiased, so the one with less E|A - b B|^2 has less variance. Once both have been used, it is chosen with
+    probability 7/8. All statistics come from earlier steps, so the estimate is unbiased given these steps.
     """
 
     label: ClassVar[str] = "adaptive"
-    explored: ClassVar[float] = 1 / 8  # probability of the sampler that seems worse
+    explored: ClassVar[float] = 1 / 8  # probability of the sampler that currently seems worse
 
     def setup(self):
         self.moments = self.param("running_moments", nn.initializers.zeros, (2, 5), jnp.float32)

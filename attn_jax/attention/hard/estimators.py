@@ -1,4 +1,4 @@
-"""Estimators: surrogate losses whose value and gradient estimate those of an expectation over sampled keys.
+"""Estimators: surrogate losses whose value and gradient estimate the value and gradient of E[f] over sampled keys.
 
 For a loss f(value_x) under weights a, with the sampled keys x_n and their importance weights w_n,
 
@@ -6,12 +6,12 @@ For a loss f(value_x) under weights a, with the sampled keys x_n and their impor
     gradient  sum_n w_n (f_n - b_n) grad log a(x_n)                   estimates   sum_x f_x grad a_x
             + sum_n w_n grad f_n                                      and         sum_x a_x grad f_x
 
-One formula for every sampler of samplers.py. It is unbiased because E[sum_n w_n [x_n = x]] = a_x, for any baseline b
-that does not depend on the sample, since E[sum_n w_n grad log a(x_n)] = grad sum_x a_x = 0.
+The same formula serves every sampler of samplers.py. It is unbiased because E[sum_n w_n [x_n = x]] = a_x, with any
+baseline b that does not depend on the sample, since E[sum_n w_n grad log a(x_n)] = grad sum_x a_x = 0.
 
-Reading one sampled key is not enough to train the weights: the context has no gradient with respect to scores, query
-or keys, because sampling a key is not differentiable. That gradient is the first line above, and it exists only in
-the surrogate that `combine` or `combine_marginal` returns. Minimize the surrogate, not the loss at the sampled context.
+Reading one sampled key is not enough to train the weights: sampling is not differentiable, so the context has no
+gradient with respect to scores, query or keys. The first line of the gradient above exists only in the surrogate that
+`combine` or `combine_marginal` returns. Minimize the surrogate, not the loss at the sampled context.
 """
 
 import jax
@@ -49,20 +49,20 @@ def combine(
     Args:
         sample: the result of a reading.
         f: the loss at each row, differentiable.
-        baseline: b, one for all samples; None is 0. The leave-one-out baseline of the sample is subtracted as well.
+        baseline: b, the same for all samples; None is 0. A leave-one-out baseline of the sample is subtracted, too.
         log_weights: log a, needed with `coordinates` or `per_key`.
-        coordinates: a further baseline for each coordinate of the gradient with respect to the logits of the weights,
-            see `coordinate_control`.
-        per_key: a guess g_x of the loss at every key, a baseline with a known expectation: the gradient is
-            sum_n w_n (f_n - g_{x_n}) grad log a(x_n) + sum_x g_x grad a_x. Unbiased for any g that does not depend on
-            the sample, and without variance in the weights where g = f (an action-dependent control variate: Gu 2017,
-            arXiv 1611.02247).
+        coordinates: an additional baseline for each coordinate of the gradient with respect to the logits of the
+            weights, see `coordinate_control`.
+        per_key: a prediction g_x of the loss at every key, a baseline with a known expectation: the gradient is
+            sum_n w_n (f_n - g_{x_n}) grad log a(x_n) + sum_x g_x grad a_x. It is unbiased for any g that does not
+            depend on the sample, and without variance in the weights if g = f (an action-dependent control variate:
+            Gu 2017, arXiv 1611.02247).
 
     Returns:
-        One number for each leading index, to be minimized.
+        One number for each leading index; minimize it.
 
     Raises:
-        ValueError: f is not one loss for each row, a baseline is not one for all rows, or log_weights are missing.
+        ValueError: f is not one loss per row, a baseline is not one number for all rows, or log_weights are missing.
     """
     _check_losses("combine", sample, f, baseline)
     if log_weights is None and not (coordinates is None and per_key is None):
@@ -80,8 +80,8 @@ def log_prob_term(
 ) -> Float[Array, "..."]:
     """Returns 0, with the gradient sum_n w_n (f_n - b_n) grad log a(x_n).
 
-    f itself is not stopped: it is multiplied by a factor that is 0, and so the gradient can be differentiated once
-    more, with respect to parameters of f (the temperature of REBAR).
+    f has no stop_gradient: it is multiplied by a factor of value 0, so the gradient can be differentiated again with
+    respect to parameters of f (the temperature of REBAR).
     """
     advantage = f
     if baseline is not None:
@@ -142,7 +142,7 @@ def logit_estimates(
 ) -> tuple[Float[Array, "... k"], Float[Array, "... k"]]:
     """Computes (A, B): the estimated gradient with respect to each logit without a baseline, and the same for f = 1.
 
-    With a constant baseline b the estimate is A - b B, and E[B] = 0.
+    With a constant baseline b the estimate is A - b B; E[B] = 0.
     """
     weights = jax.lax.stop_gradient(jnp.exp(log_weights))
     f = jax.lax.stop_gradient(f)
@@ -158,16 +158,16 @@ def combine_marginal(
     """Surrogate of the negative marginal log-likelihood -log E[p] for f = -log p: L = -log sum_n w_n exp(-f_n).
 
     Exact for a complete sample (enumeration). With T samples of importance weight 1/T it is the bound of Burda 2016
-    (arXiv 1509.00519), and the gradient of
+    (arXiv 1509.00519), E[-log 1/T sum_n p_n], and its gradient is estimated by
 
-        E[-log 1/T sum_n p_n]  is estimated by  sum_n (L - b_n) grad log a(x_n) + grad L.
+        sum_n (L - b_n) grad log a(x_n) + grad L.
 
-    With leave-one-out, b_n is the L in which p_n is replaced by the geometric mean of the others: VIMCO (Mnih & Rezende
-    2016, arXiv 1602.06725).
+    With leave-one-out, b_n is L with p_n replaced by the geometric mean of the other p: VIMCO (Mnih & Rezende 2016,
+    arXiv 1602.06725).
 
     Raises:
-        ValueError: f is not one loss for each row, a baseline is not one for all rows, or the sample comes from neither
-            enumeration nor independent draws (reinforce); for other samplers this gradient is wrong.
+        ValueError: f is not one loss per row, a baseline is not one number for all rows, or the sample comes neither
+            from enumeration nor from independent draws (reinforce); for other samplers this gradient is wrong.
     """
     _check_losses("combine_marginal", sample, f, baseline)
     if not (sample.complete or sample.independent):

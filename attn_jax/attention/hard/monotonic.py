@@ -2,17 +2,17 @@
 
 Two families, both exact and without sampling:
 
-- Latent positions, summed out of the loss by the forward algorithm of a hidden Markov model whose states are the source
-  positions: Wu, Shapiro & Cotterell 2018 (arXiv 1808.10024) with independent positions, Wu & Cotterell 2019
-  (arXiv 1905.06319) with monotonic ones, of order 0 (the step before only limits the next position) and of order 1
+- Latent positions, marginalized in the loss by the forward algorithm of a hidden Markov model whose states are the
+  source positions: Wu, Shapiro & Cotterell 2018 (arXiv 1808.10024) with independent positions, Wu & Cotterell 2019
+  (arXiv 1905.06319) with monotonic positions, of order 0 (the step before only limits the next position) or order 1
   (its distance is scored as well). `log_transition` computes p(position | position before), `predict` and `update` do
   one step, `forward` all steps of a known target.
 - Monotonic attention in expectation (Raffel 2017, arXiv 1704.00784): move right, stop at each key with some
   probability. `expected_weights` is for training, `hard_weights` is the process whose expectation it is.
 
-Axis s is the source position now, j the one before (both count masked keys too), t target time, w the jumps. A mask is
-True where a key may be attended to; every other key has probability exactly 0, log probability -inf, and its score,
-even NaN, changes nothing. There is no NaN and no infinite gradient, not even where no key is left.
+Axis s is the source position now, j the source position before (both include masked keys), t target time, w the
+jumps. A mask is True where a key may be attended to. Every other key has probability 0 and log probability -inf, and
+its score, even NaN, has no effect. There are no NaN and no infinite gradients, even in a row without any key.
 """
 
 import flax.linen as nn
@@ -30,9 +30,9 @@ from attn_jax.types import Array, Bool, Float, PRNGKeyArray, wide, widest
 class ForwardResult:
     """Result of `forward` for each target step: its loss and two distributions over the source positions."""
 
-    nll: Float[Array, "... t"]  # -log p(y_t | y_<t), positions summed out; the sum over t is the loss of the sequence
-    log_predictive: Float[Array, "... t s"]  # log p(a_t | y_<t): before the token is seen, for decoding
-    log_posterior: Float[Array, "... t s"]  # log p(a_t | y_<=t): after it
+    nll: Float[Array, "... t"]  # -log p(y_t | y_<t), positions marginalized; the sum over t is the loss of the sequence
+    log_predictive: Float[Array, "... t s"]  # log p(a_t | y_<t), before the token is seen: for decoding
+    log_posterior: Float[Array, "... t s"]  # log p(a_t | y_<=t), after the token is seen
 
 
 @checked_masks
@@ -52,17 +52,17 @@ def log_transition(
     """Computes log p(a_t = i | a_{t-1} = j) = log_softmax_i(scores_i + jump(i - j)) over the allowed i.
 
     Args:
-        scores: of each source position; target time is one of the leading axes.
-        mask: the allowed positions, with as many axes as the scores: one for all steps is [..., 1, s]. Or [s], for all.
-        monotonic: allow i >= j only (Wu & Cotterell 2019, order 0). If False and without jumps the step before does
-            not matter (Wu 2018), and axis j has size 1.
+        scores: scores of each source position; target time is one of the leading axes.
+        mask: the allowed positions, with as many axes as the scores, [..., 1, s] if the same for all steps; or [s].
+        monotonic: allow i >= j only (Wu & Cotterell 2019, order 0). If False and without jumps, positions are
+            independent (Wu 2018), and axis j has size 1.
         jumps: scores of the distance i - j (order 1), from 0 to w - 1 if monotonic, else from -c to c with
-            w = 2 c + 1; larger distances have the score of the last.
-        first: True for steps without a step before: jumps and order do not apply to them. If None, no step is first,
+            w = 2 c + 1; larger distances have the last score.
+        first: True for steps without a step before, which jumps and order do not affect. If None, no step is first,
             and `forward` starts from position 0.
 
     Raises:
-        ValueError: an even number of jumps in both directions, which has no middle; a mask that is not boolean, or does
+        ValueError: an even number of jumps in both directions, which has no middle; the mask is not boolean, or does
             not fit.
     """
     check_mask(mask, scores.shape, axes=1)
@@ -97,7 +97,7 @@ def update(
 
     nll_i is the token's negative log-probability given position i. With an axis of candidates,
     update(log_predictive[..., None, :], nll [..., v, s]), the first result is the loss of each word v, for decoding.
-    A row without any key makes the token impossible: infinite loss, with a zero gradient.
+    A row without any key makes the token impossible: infinite loss, zero gradient.
     """
     possible = log_predictive > -jnp.inf
     # The inner `where` keeps NaN and inf of masked keys out of the gradient as well.
@@ -111,13 +111,12 @@ def forward(
 ) -> ForwardResult:
     """Runs the forward algorithm: alpha_t(i) = exp(-nll_t(i)) sum_j p(a_t = i | a_{t-1} = j) alpha_{t-1}(j).
 
-    alpha is normalized after each step, and the logarithms of the divisors are the losses of the tokens: together
-    -log sum over all paths a of prod_t p(a_t | a_{t-1}) exp(-nll_t(a_t)) (Wu & Cotterell 2019), in time O(t s^2). It
-    starts from `initial_weights`; entry 0 of the transitions is used like every other, and does not depend on the
-    start where `log_transition` was given `first`.
+    alpha is normalized after each step, and the negative logarithms of the divisors are the losses of the tokens. Their
+    sum is -log sum over all paths a of prod_t p(a_t | a_{t-1}) exp(-nll_t(a_t)) (Wu & Cotterell 2019). It takes
+    O(t s^2) time and starts from `initial_weights`; entry 0 of the transitions is used like the others, and does not
+    depend on the start if `log_transition` was called with `first`.
 
-    A step that is not `real` has loss 0, whatever its nll, and is skipped; its posterior is its predictive
-    distribution.
+    A step that is not `real` has loss 0 for any nll, and is skipped: its posterior is its predictive distribution.
     """
     nll = jnp.where(real[..., None], nll, 0.0)
     if log_transitions.shape[-2] == 1:  # independent steps, nothing to carry
@@ -144,19 +143,19 @@ def expected_weights(
 ) -> Float[Array, "... s"]:
     """Computes weights_i = p_i sum_{k<=i} previous_k prod_{l=k}^{i-1} (1 - p_l), with p = select.
 
-    The probability that the process stops at key i: it starts at k, the position of the step before (with probability
+    The probability that the process stops at key i. It starts at k, the position of the step before (with probability
     previous_k), and at each key stops with probability p_i or moves to the next; masked keys are skipped. Raffel 2017,
-    equation 9, computed as p_i q_i with q_i = (1 - p_{i-1}) q_{i-1} + previous_i (equations 13 and 14): products and
-    sums of non-negative numbers in a parallel scan, where the paper's cumulative products divide by 1 - p.
+    equation 9, computed as p_i q_i with q_i = (1 - p_{i-1}) q_{i-1} + previous_i (equations 13 and 14). A parallel scan
+    of products and sums of non-negative numbers replaces the cumulative products of the paper, which divide by 1 - p.
 
-    The weights sum to at most one. The rest is the probability of running past the last key: a zero context, now and
-    in all later steps. Before the first step, previous = `initial_weights(mask)`.
+    The weights sum to at most one. The rest is the probability of running past the last key, which gives a zero
+    context now and in all later steps. Before the first step, previous = `initial_weights(mask)`.
     """
     check_mask(mask, select.shape, axes=1)
     select = jnp.where(mask, wide(select), 0.0)
     moved = jnp.concatenate([jnp.ones_like(select[..., :1]), 1.0 - select[..., :-1]], axis=-1)
 
-    def compose(left, right):  # of the maps q -> a q + b
+    def compose(left, right):  # compose maps q -> a q + b
         (left_a, left_b), (right_a, right_b) = left, right
         return left_a * right_a, right_a * left_b + right_b
 
@@ -168,10 +167,10 @@ def expected_weights(
 def hard_weights(
     select: Float[Array, "... s"], previous: Float[Array, "... s"], mask: Bool[Array, "... #s"]
 ) -> Float[Array, "... s"]:
-    """One at the first key from the previous position on with select >= 0.5, zero elsewhere (Raffel 2017, section 2.5).
+    """One at the first key with select >= 0.5 from the previous position on, zero elsewhere (Raffel 2017, section 2.5).
 
-    `previous` is the result of the step before, one-hot or zero. All zero where no such key is left, and then in
-    all later steps. Equal to `expected_weights` where select is 0 or 1; no gradient with respect to select.
+    `previous` is the result of the step before, one-hot or zero. If no such key is left, all weights are zero, now and
+    in all later steps. Equal to `expected_weights` if select is 0 or 1; no gradient with respect to select.
     """
     return expected_weights((select >= 0.5).astype(select.dtype), previous, mask)
 
@@ -179,12 +178,12 @@ def hard_weights(
 class MonotonicSelection(nn.Module, kw_only=True):
     """Weights of monotonic attention, from select = sigmoid(scores + offset) (Raffel 2017).
 
-    With an rng, as in training, they are `expected_weights`, and standard normal noise added before the sigmoid drives
-    the scores to values where it is nearly 0 or 1. Without an rng they are `hard_weights`, which read one key per step
-    and could run online. They sum to at most one.
+    With an rng, as in training, the weights are `expected_weights`, and standard normal noise added before the sigmoid
+    drives the scores to values where the sigmoid is nearly 0 or 1. Without an rng the weights are `hard_weights`, which
+    read one key per step and could run online. Weights sum to at most one.
     """
 
-    offset: float = -1.0  # initial value of the learned offset; a negative one moves on rather than stops
+    offset: float = -1.0  # initial value of the learned offset; a negative offset favours moving on over stopping
 
     sums_to_one = False
 
@@ -211,6 +210,6 @@ def _finite(logs: Float[Array, "..."]) -> Float[Array, "..."]:
 
 def _log_softmax(logits: Float[Array, "... k"], allowed: Bool[Array, "... #k"]) -> Float[Array, "... k"]:
     logits = jnp.where(allowed, logits, -jnp.inf)
-    # Centred first, since log sum exp of large scores would round their differences away.
+    # Subtract the largest logit first: log sum exp of large scores would round their differences away.
     logits = logits - _finite(jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True)))
     return logits - _finite(log_sum_exp(logits, axis=-1))[..., None]

@@ -1,14 +1,14 @@
-"""Readings: a sampler with its options and its properties, as one value that attention is given.
+"""Readings: a sampler with its options and properties, as one object for the argument `read` of attention.
 
-Each function here returns a Reading, for example reinforce(num_samples=4); READINGS has all of them by name, with
-their default options. Attention reads one row of weights itself. A reading of several rows is used outside of it:
+Each function here returns a Reading, for example reinforce(num_samples=4); READINGS maps names to readings with
+default options. Attention can only read one row of weights. A reading of several rows is used outside of Attention:
 
     sample = reading(rng, log_of(weights))          rows [..., n, k]
     f = loss(sample.rows @ values)                  [..., n]
     surrogate = combine(sample, f)                  the number to minimize, see estimators.py
 
-The gradient of a sampled reading is the gradient of this surrogate alone. The context at a sampled key has a gradient
-with respect to the values, and none with respect to scores, query or keys; the relaxed readings (gumbel_softmax,
+The gradient of a sampled reading is the gradient of this surrogate only. The context at a sampled key has a gradient
+with respect to the values, but not with respect to scores, query or keys; the relaxed readings (gumbel_softmax,
 straight_through, gumbel_rao, reinmax, reinmax_rao, reinmax_cv, gapped, implicit_mle) have both.
 """
 
@@ -37,7 +37,7 @@ def weighted_sum(weights: Float[Array, "... q k"], values: Float[Array, "... k d
 
 
 def log_of(weights: Float[Array, "... k"]) -> LogWeights:
-    """Computes log weights; -inf, without a gradient, where a weight is 0.
+    """Computes log weights; -inf, without a gradient, for a weight of 0.
 
     >>> log_of(jnp.array([1.0, 0.0])).tolist()
     [0.0, -inf]
@@ -46,27 +46,27 @@ def log_of(weights: Float[Array, "... k"]) -> LogWeights:
     return jnp.where(positive, jnp.log(jnp.where(positive, weights, 1)), -jnp.inf)
 
 
-ARGUMENTS = ("rng", "log_weights")  # of every sampler; its other parameters are options
-ABOVE_ZERO = ("num_samples", "temperature", "step")  # options
+ARGUMENTS = ("rng", "log_weights")  # arguments of every sampler; its other parameters are options
+ABOVE_ZERO = ("num_samples", "temperature", "step")  # options that must be above 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reading:
     """A sampler with its options: reading(rng, log_weights [..., k]) -> Sample.
 
-    The properties say what a caller has to know without knowing the name. Readings with the same fields are equal, so
-    that a jit with a static reading knows it again.
+    The properties tell callers what the reading needs. Readings with equal fields are equal, so that jit with a static
+    reading does not compile again.
     """
 
     name: str
     function: Callable[..., Sample]  # (rng, log_weights, **options)
-    baselines: tuple[str, ...] = ("none",)  # names of BASELINES under which its estimator is unbiased
-    per_step: bool = False  # one row for each sample, so what was read can enter a recurrent state
+    baselines: tuple[str, ...] = ("none",)  # names of BASELINES with which the estimator is unbiased
+    per_step: bool = False  # one row for each sample, so a recurrent state can depend on the context read
     random: bool = True  # needs an rng
-    distinct: bool = False  # never samples a key twice, so needs as many keys as samples
+    distinct: bool = False  # never samples a key twice, so it needs as many keys as samples
     is_soft: bool = False  # the row is the weights themselves
-    exact_rows: bool = False  # one row for each key, in order: enumerates, and needs no sampling
-    independent: bool = False  # its samples are independent, so one can be drawn several times instead
+    exact_rows: bool = False  # one row for each key, in order: enumeration, no sampling
+    independent: bool = False  # samples are independent, so one sample can be drawn several times instead
     arguments: tuple[tuple[str, Any], ...] = ()  # (name, value) of the options that are set, see `configure`
 
     @property
@@ -76,27 +76,27 @@ class Reading:
 
     @property
     def num_samples(self) -> int:
-        """Number of samples, an option of the sampler; 1 where it has no such option."""
+        """Number of samples, an option of the sampler; 1 if the sampler has no such option."""
         return dict(self.arguments).get("num_samples", 1)
 
     @property
     def num_keys(self) -> int:
-        """Least number of keys it can read from."""
+        """Least number of keys that the reading needs."""
         return self.num_samples if self.distinct else 1
 
     @property
     def one_row(self) -> bool:
-        """Tells whether it reads with one row of weights, as Attention needs."""
+        """Tells whether the reading uses one row of weights, as Attention needs."""
         return self.per_step and not (self.independent and self.num_samples > 1)
 
     def __call__(self, rng: Randomness | None, log_weights: LogWeights) -> Sample:
         """Samples in float32 or wider, and returns rows in the dtype of log_weights.
 
-        A row with no unmasked key, or with no key at all, gives zeros.
+        A row without keys, or with only masked keys, gives zeros.
 
         Args:
-            rng: a PRNG key, of jax.random.key or jax.random.PRNGKey, or an outcome of the randomness (see samplers.py);
-                None where nothing is random.
+            rng: a key of jax.random.key or jax.random.PRNGKey, or an outcome of the randomness (see samplers.py); None
+                if the reading is not random.
             log_weights: log a, -inf for masked keys.
 
         Raises:
@@ -104,11 +104,11 @@ class Reading:
         """
         if self.random and rng is None:
             raise ValueError(f"the reading {self.name} samples; expected an rng, got None")
-        if log_weights.shape[-1] == 0:  # a sampler needs keys: masked ones, which are cut off again
+        if log_weights.shape[-1] == 0:  # a sampler needs keys: add masked keys, and remove them from the rows
             masked = jnp.full((*log_weights.shape[:-1], self.num_keys), -jnp.inf, log_weights.dtype)
             sample = self(rng, masked)
             return sample.replace(rows=sample.rows[..., :0])
-        if rng is not None and rng.dtype == jnp.uint32:  # the numbers of a key without its type
+        if rng is not None and rng.dtype == jnp.uint32:  # an untyped key of jax.random.PRNGKey
             rng = jax.random.wrap_key_data(rng)
         empty = jnp.all(log_weights == -jnp.inf, axis=-1, keepdims=True)
         filled = jnp.where(empty, -math.log(log_weights.shape[-1]), wide(log_weights))
@@ -141,7 +141,7 @@ class Reading:
 
     @property
     def _compared(self) -> tuple:
-        """All fields. An array has no hash, and inside a jit no truth value, so it is equal to itself alone."""
+        """All fields. Arrays are compared by identity: they have no hash, and inside a jit no truth value."""
         arguments = ((name, id(x) if isinstance(x, jax.Array | np.ndarray) else x) for name, x in self.arguments)
         return tuple({**vars(self), "arguments": tuple(arguments)}.values())
 
@@ -165,7 +165,7 @@ def enumeration() -> Reading:
 
 
 def reinforce(*, num_samples: int = 1, leave_one_out: bool = False) -> Reading:
-    """Reads independent sampled keys (Williams 1992), with the mean loss of the others as baseline if asked for."""
+    """Reads independent sampled keys (Williams 1992), optionally with the mean loss of the others as baseline."""
     reading = Reading(
         "reinforce", samplers.with_replacement, (*CONSTANT, "leave_one_out"), per_step=True, independent=True
     )
@@ -173,12 +173,12 @@ def reinforce(*, num_samples: int = 1, leave_one_out: bool = False) -> Reading:
 
 
 def stratified(*, num_samples: int = 1) -> Reading:
-    """Reads a sampled key of each of num_samples equal parts of the distribution function (Douc 2005, cs/0507025)."""
+    """Reads one sampled key from each of num_samples equal parts of the distribution (Douc 2005, cs/0507025)."""
     return Reading("stratified", samplers.stratified, CONSTANT).configure(num_samples=num_samples)
 
 
 def systematic(*, num_samples: int = 1) -> Reading:
-    """Reads keys sampled with one random point for all parts of the distribution function (Douc 2005, cs/0507025)."""
+    """Reads keys sampled with one random offset for all parts of the distribution (Douc 2005, cs/0507025)."""
     return Reading("systematic", samplers.systematic, CONSTANT).configure(num_samples=num_samples)
 
 
@@ -196,25 +196,25 @@ def stochastic_sum_and_sample(*, num_samples: int = 2) -> Reading:
 
 
 def unordered_set(*, num_samples: int = 2, leave_one_out: bool = False) -> Reading:
-    """Reads a set of keys sampled without replacement, their order averaged out (Kool 2020, arXiv 2002.06043)."""
+    """Reads a set of keys sampled without replacement, averaged over their order (Kool 2020, arXiv 2002.06043)."""
     reading = Reading("unordered_set", samplers.unordered_set, (*CONSTANT, "leave_one_out"), distinct=True)
     return reading.configure(num_samples=num_samples, leave_one_out=leave_one_out)
 
 
 def optimal_resampling(*, num_samples: int = 2) -> Reading:
-    """Reads different keys with the importance weights of least error (Fearnhead & Clifford 2003)."""
+    """Reads distinct keys with importance weights of least mean squared error (Fearnhead & Clifford 2003)."""
     reading = Reading("optimal_resampling", samplers.optimal_resampling, CONSTANT, distinct=True)
     return reading.configure(num_samples=num_samples)
 
 
 def adaptive(*, num_samples: int = 2, probability: float | Float[Array, ""] = 0.5) -> Reading:
-    """Reads by optimal_resampling or sum_and_sample; the baseline "adaptive" learns which has less variance."""
+    """Reads by optimal_resampling or sum_and_sample; the baseline "adaptive" learns which one has less variance."""
     reading = Reading("adaptive", samplers.adaptive, (*CONSTANT, "adaptive"), distinct=True)
     return reading.configure(num_samples=num_samples, probability=probability)
 
 
 def rebar(*, temperature: float | Float[Array, ""] = 1.0, scale: float | Float[Array, ""] = 1.0) -> Reading:
-    """Reads one sampled key, with relaxed rows as control variate (Tucker 2017, arXiv 1703.07370)."""
+    """Reads one sampled key, with relaxed rows as a control variate (Tucker 2017, arXiv 1703.07370)."""
     reading = Reading("rebar", relaxations.rebar, ("none", "running_mean", "learned", "soft"))
     return reading.configure(temperature=temperature, scale=scale)
 
@@ -252,23 +252,23 @@ def reinmax_rao(*, temperature: float = 1.0, num_samples: int = 10) -> Reading:
 
 
 def reinmax_cv(*, temperature: float = 1.0, scale: float = 0.5, num_samples: int = 10) -> Reading:
-    """Reads one sampled key, with the gradient of reinmax and a control (Wang & Bui 2026, arXiv 2603.08257)."""
+    """Reads one sampled key, with the gradient of reinmax and a control variate (Wang & Bui 2026, arXiv 2603.08257)."""
     reading = Reading("reinmax_cv", gradients.reinmax_cv, per_step=True)
     return reading.configure(temperature=temperature, scale=scale, num_samples=num_samples)
 
 
 def gapped(*, temperature: float = 1.0, gap: float = 1.0) -> Reading:
-    """Reads one sampled key, with the gradient of moved log weights (Fan 2022, arXiv 2206.07235)."""
+    """Reads one sampled key, with the gradient of shifted log weights (Fan 2022, arXiv 2206.07235)."""
     return Reading("gapped", gradients.gapped, per_step=True).configure(temperature=temperature, gap=gap)
 
 
 def implicit_mle(*, step: float = 10.0) -> Reading:
-    """Reads one sampled key; the gradient is its difference from a better one (Niepert 2021, arXiv 2106.01798)."""
+    """Reads one sampled key; its gradient is the difference from a better key (Niepert 2021, arXiv 2106.01798)."""
     return Reading("implicit_mle", gradients.implicit_mle, per_step=True).configure(step=step)
 
 
 def top(*, num_samples: int = 1) -> Reading:
-    """Reads the mean of the values of largest weight; no gradient to weights (Malinowski 2018, arXiv 1808.00300).
+    """Reads the mean of the values of largest weight; weights get no gradient (Malinowski 2018, arXiv 1808.00300).
 
     >>> top(num_samples=2)(None, jnp.log(jnp.array([0.5, 0.3, 0.2]))).rows.tolist()
     [[0.5, 0.5, 0.0]]

@@ -1,7 +1,7 @@
 """Relaxations: differentiable rows of weights, computed from the Gumbel noise of a sample.
 
-The sampled key is the largest of log_weights + noise; the softmax of the same numbers at a temperature approximates its
-one-hot row. Gradients through a relaxed row are biased, except those of REBAR, which corrects them.
+The sampled key maximizes log_weights + noise; the softmax of log_weights + noise at a temperature approximates the
+one-hot row of this key. Gradients through a relaxed row are biased; REBAR corrects the bias.
 """
 
 import jax
@@ -11,7 +11,7 @@ from attn_jax.attention.hard.samplers import LogWeights, Sample, choose, one_row
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.types import Array, Float, Int, PRNGKeyArray
 
-Temperature = float | Float[Array, ""]  # a number, or what a schedule computes of the training step
+Temperature = float | Float[Array, ""]  # a number, or a scalar that a schedule computes from the training step
 
 
 def relax(z: Float[Array, "... k"], log_weights: LogWeights, temperature: Temperature) -> Float[Array, "... k"]:
@@ -25,7 +25,7 @@ def finite(log_weights: LogWeights) -> LogWeights:
 
 
 def perturbed(rng: PRNGKeyArray, log_weights: LogWeights) -> tuple[Array, Array]:
-    """Samples by the Gumbel-max trick: (log_weights + Gumbel noise, the key where it is largest)."""
+    """Samples by the Gumbel-max trick: (log_weights + Gumbel noise, the key that maximizes it)."""
     z = finite(log_weights) + jax.random.gumbel(rng, log_weights.shape, log_weights.dtype)
     return z, jnp.argmax(jnp.where(log_weights > -jnp.inf, z, -jnp.inf), axis=-1)
 
@@ -33,8 +33,8 @@ def perturbed(rng: PRNGKeyArray, log_weights: LogWeights) -> tuple[Array, Array]
 def perturbed_given(rng: PRNGKeyArray, log_weights: LogWeights, index: Int[Array, "..."]) -> Array:
     """Samples log_weights + Gumbel noise given that key `index` is the largest; differentiable in log_weights.
 
-    Maddison 2014 and Tucker 2017 (arXiv 1703.07370): the largest is a Gumbel variable at log sum a = 0, the others
-    are Gumbel variables truncated there.
+    Maddison 2014 and Tucker 2017 (arXiv 1703.07370): the maximum is a Gumbel variable at log sum a = 0, the others are
+    Gumbel variables truncated at the maximum.
     """
     noise = jax.random.gumbel(rng, log_weights.shape, log_weights.dtype)
     largest = jnp.take_along_axis(noise, index[..., None], axis=-1)
@@ -70,7 +70,8 @@ def rebar(
 
         gradient = (f(x) - scale f(z given x)) grad log a_x + scale (grad f(z) - grad f(z given x)) + grad f(x)
 
-    with z relaxed at `temperature`: three rows, so three evaluations of f; unbiased for every temperature and scale.
+    where z is relaxed at `temperature`. Three rows, so three evaluations of f; unbiased for every temperature and
+    scale.
     """
     sample_rng, noise_rng = jax.random.split(rng)
     z, index = perturbed(sample_rng, log_weights)

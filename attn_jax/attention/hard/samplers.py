@@ -1,6 +1,6 @@
 """Samplers: the rows of weights with which the values are read.
 
-Soft attention reads once, with the weights themselves. Hard attention reads one key at a time, chosen at random, so
+Soft attention reads once, with the weights as the row. Hard attention reads one key at a time, chosen at random, so
 the loss is an expectation over the weights a,
 
     E[f] = sum_x a_x f(value_x).
@@ -11,12 +11,12 @@ A sampler chooses the keys at which f is evaluated, and the importance weight of
     contexts [..., n, d] = rows @ values
     E[f] is estimated by sum_n importance_weights_n f(context_n)
 
-Every sampler that is not relaxed satisfies E[sum_n importance_weights_n [x_n = x]] = a_x. It follows that the value
-and the gradient computed from the sample in estimators.py are unbiased. In place of the rng these samplers also accept
-the outcome of their randomness: the sampled keys, or the points in [0, 1) at which the distribution function is
-inverted. A test can then enumerate all outcomes and compute expectations exactly.
+Every sampler that is not relaxed satisfies E[sum_n importance_weights_n [x_n = x]] = a_x. Therefore the value and the
+gradient that estimators.py computes from the sample are unbiased. Instead of the rng these samplers also accept the
+outcome of their randomness: the sampled keys, or the points in [0, 1) at which the distribution function is inverted.
+A test can then enumerate all outcomes and compute expectations exactly.
 
-A masked key has log weight -inf. A row without any key is handled by Reading, which reads zeros there.
+A masked key has log weight -inf. Reading handles a row without any key, with rows of zeros.
 """
 
 from typing import NamedTuple
@@ -29,16 +29,16 @@ from flax import struct
 from attn_jax.types import Array, Float, Int, PRNGKeyArray
 
 LogWeights = Float[Array, "... k"]
-Randomness = PRNGKeyArray | Float[Array, "..."] | Int[Array, "..."]  # an rng, or what was drawn with one
+Randomness = PRNGKeyArray | Float[Array, "..."] | Int[Array, "..."]  # an rng, or an outcome drawn with it
 
 
 @struct.dataclass
 class Sample:
-    """Rows of weights to read with, and how the losses at these rows are combined."""
+    """Rows of weights to read with, and how to combine the losses at these rows."""
 
-    rows: Float[Array, "... n k"]  # one-hot, the mean, or relaxed: only the last two carry a gradient
+    rows: Float[Array, "... n k"]  # one-hot, the mean, or relaxed: one-hot rows have no gradient
     importance_weights: Float[Array, "... n"]  # of each loss; no gradient
-    log_prob: Float[Array, "... n"]  # log a of the sampled key, with its gradient; 0 where no key was sampled
+    log_prob: Float[Array, "... n"]  # log a of the sampled key, with its gradient; 0 if no key was sampled
     leave_one_out: Float[Array, "... n n"] | None = None  # row n: how the losses form a baseline for loss n
     sampler: Int[Array, "..."] | None = None  # which of several samplers was chosen, before it sampled
     complete: bool = struct.field(pytree_node=False, default=False)  # the rows are all keys, each once: not random
@@ -57,7 +57,7 @@ def choose(
     importance_weights: Float[Array, "... n"],
     leave_one_out: Float[Array, "... n n"] | None = None,
 ) -> Sample:
-    """Makes a Sample of one-hot rows at `index`. A key of weight zero gets importance weight zero."""
+    """Makes a Sample of one-hot rows at `index`. A key with weight zero gets importance weight zero."""
     log_prob = jnp.take_along_axis(log_weights, index, axis=-1)
     possible = log_prob > -jnp.inf
     rows = jax.nn.one_hot(index, log_weights.shape[-1], dtype=log_weights.dtype)
@@ -66,12 +66,12 @@ def choose(
 
 
 def mean(rng: PRNGKeyArray | None, log_weights: LogWeights) -> Sample:
-    """Soft attention: one row, the weights themselves; f(E[value])."""
+    """Soft attention: one row, the weights; f(E[value])."""
     return one_row(jnp.exp(log_weights))
 
 
 def every(rng: Randomness | None, log_weights: LogWeights) -> Sample:
-    """Enumeration: each key with its own weight. The exact expectation, for k evaluations of f."""
+    """Enumeration: each key with its own weight. The exact expectation, with k evaluations of f."""
     num_keys = log_weights.shape[-1]
     index = jnp.broadcast_to(jnp.arange(num_keys), log_weights.shape)
     return choose(log_weights, index, probabilities(log_weights)).replace(complete=True)
@@ -82,8 +82,8 @@ def with_replacement(
 ) -> Sample:
     """T independent samples with importance weights 1/T: REINFORCE (Williams 1992).
 
-    With `leave_one_out` the baseline of a sample is the mean loss of the other T - 1 (Kool 2019, "Buy 4 REINFORCE
-    samples, get a baseline for free!").
+    With `leave_one_out` the baseline of a sample is the mean loss of the other T - 1 samples (Kool 2019, "Buy 4
+    REINFORCE samples, get a baseline for free!").
 
     Raises:
         ValueError: `leave_one_out` with a single sample.
@@ -108,7 +108,7 @@ def stratified(rng: Randomness, log_weights: LogWeights, num_samples: int = 1) -
 
 
 def systematic(rng: Randomness, log_weights: LogWeights, num_samples: int = 1) -> Sample:
-    """Stratified sampling with one random point: all T samples have the same position within their part."""
+    """Stratified sampling with one random number: all T points have the same position within their part."""
     shape = (*log_weights.shape[:-1], num_samples)
     points = (jnp.broadcast_to(jnp.arange(num_samples), shape) + _uniform(rng, (*shape[:-1], 1))) / num_samples
     index = _inverse_cdf(probabilities(log_weights), points)
@@ -118,8 +118,8 @@ def systematic(rng: Randomness, log_weights: LogWeights, num_samples: int = 1) -
 def sum_and_sample(rng: Randomness, log_weights: LogWeights, num_samples: int = 2) -> Sample:
     """Sums the k - 1 most probable keys with their weights, and samples one other key with the weight of the rest.
 
-    Liu 2019 (arXiv 1810.04777). Exact once the rest is empty: over the support of sparsemax this is sparse
-    marginalization (Correia 2020, arXiv 2007.01919) while the support has at most k keys.
+    Liu 2019 (arXiv 1810.04777). Exact if the rest has no weight: for sparsemax weights with at most k keys in their
+    support it is sparse marginalization (Correia 2020, arXiv 2007.01919).
 
     Raises:
         ValueError: more samples than keys.
@@ -135,7 +135,7 @@ def sum_and_sample(rng: Randomness, log_weights: LogWeights, num_samples: int = 
 
 
 def stochastic_sum_and_sample(rng: Randomness, log_weights: LogWeights, num_samples: int = 2) -> Sample:
-    """`sum_and_sample` whose first k - 1 keys are sampled without replacement (Kool 2020, arXiv 2002.06043).
+    """`sum_and_sample`, with the first k - 1 keys sampled without replacement (Kool 2020, arXiv 2002.06043).
 
     Raises:
         ValueError: more samples than keys.
@@ -150,11 +150,11 @@ def stochastic_sum_and_sample(rng: Randomness, log_weights: LogWeights, num_samp
 def unordered_set(
     rng: Randomness, log_weights: LogWeights, num_samples: int = 2, leave_one_out: bool = False
 ) -> Sample:
-    """A set S of k different keys, sampled without replacement; their order is averaged out.
+    """A set S of k different keys, sampled without replacement; the estimate is averaged over their order.
 
-    The importance weight of key s is p(s) R(S, s) with the ratio R(S, s) = P(S | s was first) / P(S): the estimator
-    of one sample, averaged over which key of S came first (Kool 2020, arXiv 2002.06043). All in log space, so that
-    it stays finite when one key has nearly all the weight. `leave_one_out` is the baseline of the same paper.
+    The importance weight of key s is p(s) R(S, s) with the ratio R(S, s) = P(S | s was first) / P(S): the one-sample
+    estimator, averaged over which key of S came first (Kool 2020, arXiv 2002.06043). It is computed in log space, so it
+    stays finite when one key has nearly all the weight. `leave_one_out` uses the baseline of the same paper.
 
     Raises:
         ValueError: more samples than keys, or `leave_one_out` with a single sample.
@@ -165,7 +165,7 @@ def unordered_set(
     in_set = jnp.sum(jax.nn.one_hot(index, log_p.shape[-1], dtype=log_p.dtype), axis=-2) > 0
     log_outside = jax.nn.logsumexp(jnp.where(in_set, -jnp.inf, log_p), axis=-1)
     log_chosen = jnp.take_along_axis(log_p, index, axis=-1)
-    # With fewer possible keys than samples the set holds all of them, and nothing is random: the weights are exact.
+    # With fewer possible keys than samples the set contains all of them and nothing is random: the weights are exact.
     is_whole = log_chosen[..., -1] == -jnp.inf
     p = probabilities(jnp.take_along_axis(log_weights, index, axis=-1))
     log_chosen = jnp.where(is_whole[..., None], 0.0, log_chosen)
@@ -183,17 +183,17 @@ def unordered_set(
 
 
 class LogSetProbabilities(NamedTuple):
-    """log P(the rest of a set S comes next in sampling without replacement), by which keys of S came already."""
+    """log P(the rest of a set S is sampled next, without replacement), given which keys of S were sampled already."""
 
     after_none: Float[Array, "..."]  # log P(S)
-    after_one: Float[Array, "... k"]  # by the one key
-    after_two: Float[Array, "... k k"]  # by the two keys; on the diagonal they are the same key: after_one
+    after_one: Float[Array, "... k"]  # given one key
+    after_two: Float[Array, "... k k"]  # given two keys; diagonal: the same key twice, equal to after_one
 
 
 def log_set_probabilities(log_p: Float[Array, "... k"], log_outside: Float[Array, "..."]) -> LogSetProbabilities:
     """Computes the probability of a set of keys under sampling without replacement, by recursion over its subsets.
 
-    V(C) is the probability that, with the keys C of S taken, the next k - |C| keys are the rest of S:
+    V(C) is the probability that, after the keys C of S, the next k - |C| sampled keys are the rest of S:
 
         V(C) = sum over r in S - C of p_r V(C + r) / (1 - P(C)),    V(S) = 1,
 
@@ -201,11 +201,11 @@ def log_set_probabilities(log_p: Float[Array, "... k"], log_outside: Float[Array
 
     Args:
         log_p: log probabilities of the k keys in S.
-        log_outside: log probability of all keys that are not in S together.
+        log_outside: log of the total probability of all keys outside of S.
     """
     k = log_p.shape[-1]
     bit = 1 << np.arange(k)
-    subsets = np.arange(2**k)  # C as a number: bit r is set where C has key r
+    subsets = np.arange(2**k)  # C as a binary number: bit r is set if C contains key r
     has = (subsets[:, None] & bit) > 0
     log_left = jnp.where(has, -jnp.inf, log_p[..., None, :])
     log_rest = jnp.logaddexp(jax.nn.logsumexp(log_left, axis=-1), log_outside[..., None])  # no subtraction from 1
@@ -219,12 +219,12 @@ def log_set_probabilities(log_p: Float[Array, "... k"], log_outside: Float[Array
 
 
 def optimal_resampling(rng: Randomness, log_weights: LogWeights, num_samples: int = 2) -> Sample:
-    """k different keys: those above a threshold c keep their weight, systematic samples of the rest get weight c.
+    """k distinct keys: keys with weight above a threshold c keep it, systematic samples of the rest get weight c.
 
-    c solves sum_i min(1, p_i / c) = k, so that f is never evaluated twice at a key. Of all unbiased importance
-    weights on k keys these have the least mean squared error, sum_i E (weight_i - p_i)^2 (Fearnhead & Clifford 2003,
-    JRSS B 65). The number of keys kept follows from the weights: a flat distribution is sampled systematically, a
-    peaked one is summed except for its tail.
+    c solves sum_i min(1, p_i / c) = k, so f is never evaluated twice at a key. These importance weights have the least
+    mean squared error, sum_i E (weight_i - p_i)^2, of all unbiased importance weights on k keys (Fearnhead & Clifford
+    2003, JRSS B 65). The number of kept keys follows from the weights: a flat distribution is sampled systematically, a
+    peaked distribution is summed except for its tail.
 
     Raises:
         ValueError: more samples than keys.
@@ -235,9 +235,9 @@ def optimal_resampling(rng: Randomness, log_weights: LogWeights, num_samples: in
     largest = jnp.argsort(-p, axis=-1)[..., :num_samples]
     p_of_largest = jnp.take_along_axis(p, largest, axis=-1)
     p_outside = jnp.sum(_without(p, largest), axis=-1, keepdims=True)
-    # Entry m is the probability that is left where the m largest keys are kept.
+    # Entry m is the probability that is left when the m largest keys are kept.
     p_left = jnp.cumsum(p_of_largest[..., ::-1], axis=-1)[..., ::-1] + p_outside
-    # The first m where the largest key left is not above c = p_left / (k - m); the last m always satisfies it.
+    # The first m for which the largest remaining key is at most c = p_left / (k - m); the last m always satisfies this.
     num_kept = jnp.argmax(p_of_largest * (num_samples - rank) <= p_left, axis=-1)[..., None]
     num_sampled = num_samples - num_kept
     threshold = jnp.take_along_axis(p_left, num_kept, axis=-1) / num_sampled
@@ -252,11 +252,11 @@ def optimal_resampling(rng: Randomness, log_weights: LogWeights, num_samples: in
 def adaptive(
     rng: Randomness, log_weights: LogWeights, num_samples: int = 2, probability: float | Float[Array, ""] = 0.5
 ) -> Sample:
-    """`optimal_resampling` with this probability, else `sum_and_sample`: each row has a choice of its own.
+    """Samples each row by `optimal_resampling` with this probability, else by `sum_and_sample`.
 
-    Which of them has less variance depends on the weights and the losses. A probability that does not depend on the
-    sample keeps the estimates unbiased: baselines.Adaptive learns it from earlier samples. In place of the rng it
-    accepts two points, [..., 2]: of the choice, and of the sampler.
+    Which one has less variance depends on the weights and the losses. A probability that does not depend on the sample
+    keeps the estimates unbiased: baselines.Adaptive learns it from earlier samples. Instead of the rng it accepts two
+    points, [..., 2]: one for the choice, one for the sampler.
 
     Raises:
         ValueError: more samples than keys.
@@ -271,7 +271,7 @@ def adaptive(
 
 
 def top(rng: PRNGKeyArray | None, log_weights: LogWeights, num_samples: int = 1) -> Sample:
-    """Averages the k values with the largest weights (all, if there are fewer); the choice has no gradient.
+    """Averages the k values with the largest weights (all values, if there are fewer); the choice has no gradient.
 
     With the norm score it is the hard attention of Malinowski 2018 (arXiv 1808.00300): the k values of largest norm.
     """
@@ -282,7 +282,7 @@ def top(rng: PRNGKeyArray | None, log_weights: LogWeights, num_samples: int = 1)
 
 
 def is_rng(rng: Randomness) -> bool:
-    """Tells whether it is a PRNG key, not an outcome in place of it."""
+    """Tells whether the argument is a PRNG key, not an outcome."""
     return jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)
 
 

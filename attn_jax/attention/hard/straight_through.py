@@ -1,7 +1,7 @@
-"""Straight-through estimators: one sampled key D, whose row has the gradient of something differentiable.
+"""Straight-through estimators: one sampled key D, whose one-hot row gets the gradient of a differentiable expression.
 
-With log weights t, weights a = softmax(t), g the gradient of f at the one-hot row D, and J(p) = diag(p) - p p^T the
-Jacobian of a softmax with the value p, the exact gradient with respect to t is approximated by
+With log weights t, weights a = softmax(t), g the gradient of f at the one-hot row D, and the Jacobian of softmax
+J(p) = diag(p) - p p^T at the value p, the exact gradient with respect to t is approximated by
 
     straight_through  J(softmax((t + G_D) / temperature)) g / temperature
     gumbel_rao        E[J(softmax((t + G) / temperature))] g / temperature
@@ -11,10 +11,10 @@ Jacobian of a softmax with the value p, the exact gradient with respect to t is 
     gapped            J(softmax((t + m) / temperature)) g / temperature
     implicit_mle      (D - argmax(t + G_D - step g)) / step
 
-with Gumbel noise G_D of the sample, and E over Gumbel noise G for which t + G, or t' + G, is largest at D. All are
-biased; reinmax is exact where f is quadratic. One evaluation of f and of its gradient each.
+where G_D is the Gumbel noise of the sample, and E is over Gumbel noise G for which t + G (or t' + G) is largest at D.
+All are biased; reinmax is exact if f is quadratic. Each takes one evaluation of f and of its gradient.
 
-In place of the rng, `reinmax` and `gapped` also accept the sampled key: nothing else is random in them.
+Instead of the rng, `reinmax` and `gapped` also accept the sampled key: they have no other randomness.
 """
 
 from functools import partial
@@ -33,7 +33,7 @@ def _one_hot(index: Int[Array, "..."], log_weights: LogWeights) -> Float[Array, 
 
 
 def _with_gradient(row: Float[Array, "... k"], of: Float[Array, "... k"]) -> Sample:
-    """Reads `row`, with the gradient of `of`."""
+    """Returns a sample with the value `row` and the gradient of `of`."""
     return one_row(row + of - jax.lax.stop_gradient(of))
 
 
@@ -63,9 +63,9 @@ def gumbel_rao(
 ) -> Sample:
     """`straight_through` with its gradient averaged over noise that leads to the same sampled key.
 
-    Paulus 2021 (arXiv 2010.04838), with `num_samples` samples of the noise and one evaluation of f. The noise given
-    the key depends on the weights but is treated as a constant, so that the mean gradient is that of
-    `straight_through`. With num_samples 0 the noise of the sample itself is used, which is `straight_through`.
+    Paulus 2021 (arXiv 2010.04838), with `num_samples` samples of the noise and one evaluation of f. The noise given the
+    key depends on the weights but is treated as a constant, so the mean gradient is the same as for `straight_through`.
+    With num_samples 0 the noise of the sample is used, which is `straight_through`.
     """
     sample_rng, noise_rng = jax.random.split(rng)
     z, index = perturbed(sample_rng, log_weights)
@@ -79,7 +79,7 @@ def gumbel_rao(
 def reinmax(rng: Randomness, log_weights: LogWeights, temperature: Temperature = 1.0) -> Sample:
     """Second-order straight-through: 2 J((a + D) / 2) g - J(a) g / 2 (Liu 2023, arXiv 2304.08612).
 
-    The trapezoidal rule (Heun's method) for f(D) - f(x) along the line from key x to D: exact where f is quadratic and
+    The trapezoidal rule (Heun's method) for f(D) - f(x) along the line from key x to D: exact if f is quadratic and
     the temperature is 1. A temperature above 1 flattens the a of the first term.
     """
     hard = _one_hot(_sampled(rng, log_weights), log_weights)
@@ -92,7 +92,7 @@ def reinmax_rao(
 ) -> Sample:
     """`reinmax` whose first term is a Gumbel-Rao estimate at t' = log((a + D) / 2) (Wang & Bui 2026, arXiv 2603.08257).
 
-    With `num_samples` samples of the noise. Its mean is another one than that of `reinmax`.
+    With `num_samples` samples of the noise. Its mean differs from the mean of `reinmax`.
     """
     sample_rng, noise_rng = jax.random.split(rng)
     hard = _one_hot(index := _sampled(sample_rng, log_weights), log_weights)
@@ -109,8 +109,9 @@ def reinmax_cv(
 ) -> Sample:
     """`reinmax` minus scale (Gumbel-softmax - Gumbel-Rao), both at t' (Wang & Bui 2026, arXiv 2603.08257).
 
-    The noise of the Gumbel-softmax term is that of the sample, and t + noise is largest at D; in the other term it is
-    t' + noise. The two means differ where a and (a + D) / 2 do, so that the control moves the mean a little.
+    The noise of the Gumbel-softmax term is the noise of the sample, for which t + noise is largest at D; in the
+    Gumbel-Rao term t' + noise is largest at D. The two means differ because a and (a + D) / 2 differ, so the control
+    variate adds a small bias.
     """
     sample_rng, noise_rng = jax.random.split(rng)
     z, index = perturbed(sample_rng, log_weights)
@@ -125,12 +126,12 @@ def reinmax_cv(
 def gapped(rng: Randomness, log_weights: LogWeights, temperature: Temperature = 1.0, gap: float = 1.0) -> Sample:
     """One sampled key with the gradient of softmax((t + m) / temperature), m constant (Fan 2022, arXiv 2206.07235).
 
-    m raises the log weight of D to the largest, max t, and lowers every other one to at most max t - gap: what the
-    noise of `straight_through` does on average, without the noise.
+    m raises the log weight of D to the largest, max t, and lowers all others to at most max t - gap. This is the
+    effect that the noise of `straight_through` has on average, without the noise.
     """
     hard = _one_hot(_sampled(rng, log_weights), log_weights)
     constant = jax.lax.stop_gradient(log_weights)
-    # Finite in a row without any key as well, where a difference of two -inf would be NaN.
+    # Finite also in a row without any key, where the difference of two -inf would be NaN.
     t, largest = finite(constant), finite(jnp.max(constant, axis=-1, keepdims=True))
     target = jnp.where(hard > 0, largest, jnp.minimum(t, largest - gap))
     move = jnp.where(constant > -jnp.inf, target - t, 0.0)
@@ -140,8 +141,8 @@ def gapped(rng: Randomness, log_weights: LogWeights, temperature: Temperature = 
 def implicit_mle(rng: PRNGKeyArray, log_weights: LogWeights, step: float = 10.0) -> Sample:
     """One sampled key with the gradient (D - argmax(t + noise - step g)) / step (Niepert 2021, arXiv 2106.01798).
 
-    The second key is the maximum a posteriori after a step down the gradient, with the noise of the sample: for Gumbel
-    noise the samples are exact. The difference is divided by the step, so that its scale is that of a gradient.
+    The second key is the maximum a posteriori after a step down the gradient, with the noise of the sample; with Gumbel
+    noise the samples are exact. The difference is divided by the step, which gives it the scale of a gradient.
     """
     possible = log_weights > -jnp.inf
     z, _ = perturbed(rng, log_weights)
@@ -150,7 +151,7 @@ def implicit_mle(rng: PRNGKeyArray, log_weights: LogWeights, step: float = 10.0)
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _perturb_and_map(step: float, z: LogWeights, log_weights: LogWeights) -> Float[Array, "... k"]:
-    """Returns the one-hot row of the largest z; its gradient goes to `log_weights`."""
+    """Returns the one-hot row of the largest z; the gradient goes to `log_weights`."""
     return _one_hot(jnp.argmax(z, axis=-1), z)
 
 

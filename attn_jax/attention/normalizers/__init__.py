@@ -1,4 +1,4 @@
-"""Normalizers: from scores to weights. NORMALIZERS has all of them by name; base.py has their contract."""
+"""Normalizers: from scores to weights. NORMALIZERS maps names to normalizers; base.py has their contract."""
 
 import dataclasses
 import functools
@@ -31,7 +31,7 @@ from attn_jax.attention.normalizers.sinks import (
 )
 from attn_jax.attention.normalizers.structured import Chain, Segments, chain_marginals, segment_marginals
 
-# Classes are modules, to be constructed with their options.
+# Classes are modules, to be constructed with options.
 NORMALIZERS: dict[str, Normalizer | type[NormalizerModule]] = {
     "softmax": Normalizer(softmax, form=SOFTMAX),
     "sparsemax": Normalizer(sparsemax, form=entmax_form(2.0)),
@@ -55,7 +55,7 @@ NORMALIZERS: dict[str, Normalizer | type[NormalizerModule]] = {
     "segments": Segments,
     "contextual_softmax": ContextualSoftmax,
 }
-# Functions with more arguments than scores and mask, which have no name of their own there.
+# Functions with more arguments than scores and mask, which are not in NORMALIZERS.
 _OTHERS = [
     Normalizer(function, sums_to_one=False) for function in (softmax_with_sink, chain_marginals, segment_marginals)
 ]
@@ -63,12 +63,12 @@ _KNOWN = {x.function: x for x in (*NORMALIZERS.values(), *_OTHERS) if isinstance
 
 
 def as_normalizer(normalize: Callable) -> Normalizer | NormalizerModule:
-    """Returns a normalizer with its promises: of a function of this package those of its table, else the default ones.
+    """Returns a normalizer with its properties; functions from outside of this package get the default properties.
 
-    A functools.partial has the promises of its function, and no form.
+    A functools.partial has the properties of its function, but no form.
 
     Raises:
-        TypeError: no normalizer: not a function of scores and mask.
+        TypeError: not a function of scores and mask, and no normalizer.
     """
     if isinstance(normalize, Normalizer | NormalizerModule):
         return normalize

@@ -1,18 +1,18 @@
 """Interface of normalizers, and softmax.
 
-A normalizer is a function normalize(scores [..., k], mask [..., k] or None) -> weights [..., k], with its promises in a
-`Normalizer`; or a `NormalizerModule`, with parameters or options, that is also given the query, normalize(scores, mask,
-query=query). The contract:
+A normalizer is a function normalize(scores [..., k], mask [..., k] or None) -> weights [..., k], wrapped with its
+properties in a `Normalizer`; or a `NormalizerModule`, with parameters or options, which also takes the query:
+normalize(scores, mask, query=query). The contract:
 
-- weights >= 0, exactly 0 where the mask is False, and each row sums to one, except where `negative` or `sums_to_one`
+- Weights are >= 0, exactly 0 where the mask is False, and each row sums to one, unless `negative` or `sums_to_one`
   says otherwise.
-- A row with no key left gives zeros with a zero gradient, never NaN.
-- A mask is boolean, and True means "may attend"; whatever score a masked key has, even NaN, changes nothing. It has as
-  many axes as the scores, each of their size or 1, or is [k], for all rows; `Attention` gives one of as many axes.
-- float16 and bfloat16 scores are computed in float32, and give weights of their own type. `Attention` hands over
-  float32 scores, which are not rounded before, and casts the weights.
-- Scores are finite, except for a normalizer that is `infinite`, where a score of -inf is a key out of reach and a row
-  of them gives zeros.
+- A row without any key gives zeros with a zero gradient, never NaN.
+- A mask is boolean, and True means "may attend". The score of a masked key has no effect, even if it is NaN. The mask
+  has as many axes as the scores, each of their size or 1, or is [k], for all rows; `Attention` passes the former.
+- float16 and bfloat16 scores are computed in float32, and give weights of their own type. `Attention` passes float32
+  scores, which were not rounded before, and casts the weights.
+- Scores are finite, unless the normalizer is `infinite`: then a score of -inf is a key out of reach, and a row of -inf
+  gives zeros.
 """
 
 import dataclasses
@@ -37,20 +37,20 @@ Query = Float[Array, "... q d"] | None
 
 @dataclasses.dataclass(frozen=True)
 class Normalizer:
-    """A normalizer without parameters: a function of scores and mask, and what its weights promise.
+    """A normalizer without parameters: a function of scores and mask, and the properties of its weights.
 
-    Called, it is the function. No NamedTuple, since jax.jit refuses to call one.
+    It can be called like the function. It is not a NamedTuple, since jax.jit refuses to call one.
     """
 
     function: Callable[[Scores, Mask], Weights]
     form: Form | None = None  # as a function of one score, for blocks of keys; None: needs the whole row
-    sums_to_one: bool = True  # weights of each row with a key
+    sums_to_one: bool = True  # the weights of each row with a key sum to one
     negative: bool = False  # weights may be negative
     infinite: bool = False  # scores may be -inf
 
     @property
     def per_head(self) -> bool:
-        """Tells whether there may be parameters for each head."""
+        """Tells whether the normalizer may have parameters for each head: False."""
         return False
 
     @property
@@ -76,7 +76,7 @@ class Normalizer:
 class NormalizerModule(nn.Module, kw_only=True):
     """Base of normalizers with options or parameters: normalize(scores, mask, query=query) -> weights.
 
-    With parameters for each head the scores are [..., h, q, k]. The properties are those of `Normalizer`.
+    With parameters for each head the scores are [..., h, q, k]. The properties are the same as in `Normalizer`.
     """
 
     sums_to_one: ClassVar[bool] = True
@@ -92,15 +92,15 @@ class NormalizerModule(nn.Module, kw_only=True):
 
     @nn.nowrap
     def form_of(self, scores: Scores | jax.ShapeDtypeStruct) -> Form:
-        """Returns the form for scores of this shape, where there is one."""
+        """Returns the form for scores of this shape, if `has_form`."""
         raise NotImplementedError
 
 
 def takes_mask(normalize: Callable) -> bool:
-    """Tells whether a function may be called as normalize(scores, mask): jax.nn.softmax(scores, axis) may not."""
+    """Tells whether a function can be called as normalize(scores, mask); jax.nn.softmax(scores, axis) cannot."""
     try:
         parameters = inspect.signature(normalize).parameters.values()
-    except ValueError:  # some functions have none that is known
+    except ValueError:  # some functions have no known signature
         return True
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return True
@@ -110,7 +110,7 @@ def takes_mask(normalize: Callable) -> bool:
 
 @checked_masks
 def full_mask(scores: Scores, mask: Mask) -> Bool[Array, "... k"]:
-    """Returns the mask in the shape of the scores, True everywhere for None; raises as `masks.check_mask` does."""
+    """Returns the mask in the shape of the scores, True everywhere if it is None; raises like `masks.check_mask`."""
     if mask is not None:
         check_mask(mask, scores.shape, axes=1)
     return jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
@@ -119,7 +119,7 @@ def full_mask(scores: Scores, mask: Mask) -> Bool[Array, "... k"]:
 def normalizer(normalize: Callable) -> Callable:
     """Wraps a normalizer to check its mask, and to compute float16 and bfloat16 scores in float32.
 
-    The weights have the scores' type; of integers they are float32.
+    The weights have the type of the scores; integer scores give float32.
     """
 
     @functools.wraps(normalize)
@@ -127,7 +127,7 @@ def normalizer(normalize: Callable) -> Callable:
         if mask is not None:
             check_mask(mask, scores.shape, axes=1)
         scores = floating(scores)
-        if not scores.size:  # not every step below can be taken without a key
+        if not scores.size:  # some normalizers fail without a key
             return scores
         return normalize(wide(scores), mask, *args, **kwargs).astype(scores.dtype)
 
@@ -136,7 +136,7 @@ def normalizer(normalize: Callable) -> Callable:
 
 @normalizer
 def softmax(scores: Scores, mask: Mask = None) -> Weights:
-    """weights_i = exp(scores_i) / sum_j exp(scores_j), the sum over the keys where the mask is True. Bridle 1990.
+    """weights_i = exp(scores_i) / sum_j exp(scores_j), with the sum over unmasked keys. Bridle 1990.
 
     >>> softmax(jnp.zeros(4), jnp.array([True, True, False, False])).tolist()
     [0.5, 0.5, 0.0, 0.0]
@@ -144,6 +144,6 @@ def softmax(scores: Scores, mask: Mask = None) -> Weights:
     if mask is None:
         return jax.nn.softmax(scores, axis=-1)
     mask = jnp.broadcast_to(mask, scores.shape)
-    some = mask | ~jnp.any(mask, axis=-1, keepdims=True)  # a row without keys masks nothing, so that no NaN is made
-    # An inner `where` keeps NaN and inf of masked keys out of the gradient as well.
+    some = mask | ~jnp.any(mask, axis=-1, keepdims=True)  # a row without keys is not masked, to avoid NaN
+    # The inner `where` also keeps NaN and inf of masked keys out of the gradient.
     return jnp.where(mask, jax.nn.softmax(jnp.where(mask, scores, 0.0), axis=-1, where=some), 0.0)

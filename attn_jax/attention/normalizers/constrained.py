@@ -1,7 +1,7 @@
 """Constrained normalizers: no key gets more weight than its upper bound.
 
-Upper bounds u [..., k] >= 0, such as the rest of a key's fertility after earlier steps. Where the bounds of a row sum
-to less than one, no distribution satisfies them: the weights are then the bounds themselves, and sum to less than one.
+Upper bounds u [..., k] >= 0, such as the fertility of a key that is left after earlier steps. If the bounds of a row
+sum to less than one, no distribution satisfies them; then the weights are the bounds, and sum to less than one.
 """
 
 import jax
@@ -15,7 +15,7 @@ from attn_jax.types import Array, Bool, Float, Int
 Bounds = Float[Array, "... #k"]
 PerRow = Float[Array, "... 1"]
 
-LOWEST = -1e37  # below the largest score; its double is still finite
+LOWEST = -1e37  # lower limit of a score relative to the largest; twice this number is still finite
 
 
 @normalizer
@@ -23,9 +23,9 @@ def constrained_sparsemax(scores: Scores, mask: Mask = None, upper: Bounds | flo
     """argmin_w ||w - scores||^2 over the distributions with w <= upper: clip(scores - tau, 0, upper).
 
     Malaviya, Ferreira & Martins 2018 (arXiv 1805.08241). With bounds of one it is sparsemax. tau is found by bisection,
-    log2(range of the scores) + bits halvings; in the interval that remains the sum is linear in tau, so the last step
-    is exact. Gradient: the weight of a key at its bound follows the bound; the keys between 0 and their bounds share
-    the rest, with the mean over these keys subtracted.
+    with log2(range of the scores) + bits halvings; in the final interval the sum is linear in tau, so the last step is
+    exact. Gradient: the weight of a key at its bound follows the bound; the keys between 0 and their bounds share the
+    rest, with the mean over these keys subtracted.
     """
     mask = full_mask(scores, mask)
     upper = jnp.minimum(jnp.asarray(upper, scores.dtype), 1.0)  # no weight is larger
@@ -36,7 +36,7 @@ def constrained_sparsemax(scores: Scores, mask: Mask = None, upper: Bounds | flo
     x, u = lax.stop_gradient((shifted, upper))
     low = jnp.min(x - u, axis=-1, keepdims=True, where=mask, initial=0.0)
     tau, high = _bisected(x, u, low, jnp.zeros_like(low))
-    # Once more relative to this tau: near 0 there are more numbers than far from it, such as at the score -1e9.
+    # Bisect again relative to this tau: floats are denser near 0 than far from it, such as at the score -1e9.
     shifted, x = shifted - tau, x - tau
     low = jnp.where(_sum(jnp.clip(x, 0.0, u)) >= 1, 0.0, -1.0)
     tau, _ = _bisected(x, u, low, high - tau)
@@ -48,7 +48,7 @@ def constrained_sparsemax(scores: Scores, mask: Mask = None, upper: Bounds | flo
 
 
 def _bisected(x: Scores, upper: Weights, low: PerRow, high: PerRow) -> tuple[PerRow, PerRow]:
-    """Bisects the interval of thresholds tau with which clip(x - tau, 0, upper) sums to one."""
+    """Bisects the interval of thresholds tau for which clip(x - tau, 0, upper) sums to one."""
 
     def halve(state):
         low, high, _ = state
@@ -66,11 +66,11 @@ def _sum(array: Float[Array, "... k"] | Bool[Array, "... k"]) -> PerRow | Int[Ar
 
 @normalizer
 def constrained_softmax(scores: Scores, mask: Mask = None, upper: Bounds | float = 1.0) -> Weights:
-    """min(upper, c exp(scores)) with the c that makes the weights sum to one: nearest to softmax in KL divergence.
+    """min(upper, c exp(scores)), with c such that the weights sum to one: nearest to softmax in KL divergence.
 
-    Martins & Kreutzer 2017 (EMNLP, "Learning What's Easy"). Keys above their bounds are set to them and the others
-    share the rest by softmax, until none is above; each round sets at least one key, so there are at most k + 1
-    rounds.
+    Martins & Kreutzer 2017 (EMNLP, "Learning What's Easy"). Weights above their bounds are set to the bounds, and the
+    other keys share the rest by softmax, until no weight is above its bound. Each round fixes at least one key, so
+    there are at most k + 1 rounds.
     """
     mask = full_mask(scores, mask)
     upper = jnp.where(mask, jnp.broadcast_to(jnp.asarray(upper, scores.dtype), scores.shape), 0.0)

@@ -1,4 +1,4 @@
-"""Softmax over scores with contextual positions: how far back a key is, counted in the keys that matter."""
+"""Softmax over scores with contextual positions: the distance to a key counts only the keys that matter."""
 
 import flax.linen as nn
 import jax
@@ -22,10 +22,10 @@ from attn_jax.types import Array, Float, wide
 
 @normalizer
 def contextual_softmax(scores: Scores, mask: Mask, products: Float[Array, "... p"]) -> Weights:
-    """weights = softmax(scores_i + products[p_i]),  p_i = sum_{j >= i} sigmoid(scores_j), between integers by a line.
+    """weights = softmax(scores_i + products[p_i]), p_i = sum_{j >= i} sigmoid(scores_j), linear between integers.
 
-    `products` are those of the query with the vectors of the positions 0, 1, ...; what is beyond has the last one. The
-    sum is over the keys where the mask is True: under a causal mask, from key i up to the query.
+    `products` are dot products of the query with the vectors of positions 0, 1, ...; positions beyond use the last one.
+    The sum is over unmasked keys: under a causal mask, from key i up to the query.
     """
     keep = full_mask(scores, mask)
     gates = jnp.where(keep, jax.nn.sigmoid(jnp.where(keep, scores, 0.0)), 0.0)
@@ -40,8 +40,8 @@ def contextual_softmax(scores: Scores, mask: Mask, products: Float[Array, "... p
 class ContextualSoftmax(NormalizerModule, kw_only=True):
     """softmax(scores_i + query . e[p_i]), p_i = sum_{j >= i} sigmoid(scores_j): contextual_softmax with learned e.
 
-    CoPE: Golovneva 2024 (arXiv 2405.18719). e has a vector for each head and position, and starts at 0, where it is
-    softmax; in the paper all heads share it.
+    CoPE: Golovneva 2024 (arXiv 2405.18719). e has a vector for each head and position, and starts at 0, which is
+    softmax. In the paper all heads share e.
 
     Raises:
         ValueError: less than two positions; called without a query.

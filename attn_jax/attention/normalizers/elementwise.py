@@ -1,4 +1,4 @@
-"""Normalizers that apply a function to each score, and divide by a sum or by nothing. base.py has their contract."""
+"""Normalizers that apply a function to each score, and divide by the sum or not at all. base.py has their contract."""
 
 import jax
 import jax.numpy as jnp
@@ -10,17 +10,17 @@ from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask
 def sigmoid(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = sigmoid(scores_i) / sum_j sigmoid(scores_j): the normalized sigmoid.
 
-    Not shift invariant: high scores all have nearly the same weight. Chorowski 2015 (arXiv 1506.07503), "smoothing".
+    Not shift invariant: all high scores have nearly the same weight. Chorowski 2015 (arXiv 1506.07503), "smoothing".
     """
     scores = scores if mask is None else jnp.where(mask, scores, 0.0)
-    return softmax(jax.nn.log_sigmoid(scores), mask)  # does not underflow where all scores are low
+    return softmax(jax.nn.log_sigmoid(scores), mask)  # log space: does not underflow if all scores are low
 
 
 @normalizer
 def rela(scores: Scores, mask: Mask = None) -> Weights:
     """weights = max(scores, 0): rectified linear attention. Sparse, and does not sum to one: a row may be zero.
 
-    Zhang, Titov & Sennrich 2021 (arXiv 2104.07012). The paper applies an RMS norm to the context, which is not part of
+    Zhang, Titov & Sennrich 2021 (arXiv 2104.07012). The RMS norm that the paper applies to the context is not part of
     the normalizer.
 
     >>> rela(jnp.array([2.0, -1.0])).tolist()
@@ -34,7 +34,7 @@ def rela(scores: Scores, mask: Mask = None) -> Weights:
 def kernel_sum(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = k_i / sum_j k_j with k = exp(scores), for scores log k(query, key) of a kernel k.
 
-    Nadaraya 1964, Watson 1964. Softmax over the keys within the kernel's reach: k is 0 where the score is -inf. A
+    Nadaraya 1964, Watson 1964. Softmax over the keys within reach of the kernel; k is 0 where the score is -inf. A
     query without keys in reach has zero weights and a zero gradient.
 
     >>> kernel_sum(jnp.array([0.0, -jnp.inf, 0.0])).tolist()
@@ -46,9 +46,9 @@ def kernel_sum(scores: Scores, mask: Mask = None) -> Weights:
 
 @normalizer
 def hardmax(scores: Scores, mask: Mask = None) -> Weights:
-    """One at the key with the largest score (the first of equals), zero elsewhere. Its gradient is zero.
+    """One at the key with the largest score (the first of several equal ones), zero elsewhere. Its gradient is zero.
 
-    The choice of a memory network (Weston 2015, arXiv 1410.3916).
+    The selection of a memory network (Weston 2015, arXiv 1410.3916).
 
     >>> hardmax(jnp.array([1.0, 3.0, 3.0])).tolist()
     [0.0, 1.0, 0.0]

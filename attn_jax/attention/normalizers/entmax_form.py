@@ -1,4 +1,4 @@
-"""Entmax as a function of one score and one number of its row, its threshold; see forms.py."""
+"""Entmax as a function of one score and of the threshold tau of its row; see forms.py."""
 
 import functools
 
@@ -8,7 +8,7 @@ from attn_jax.attention.normalizers.entmax import LEAST, NEGLIGIBLE, root
 from attn_jax.attention.normalizers.forms import SOFTMAX, Form, Reduce, Scores
 from attn_jax.types import Array, Float
 
-LEAST_ALPHA = 1.01  # tau grows as 1 / (alpha - 1), and with it the rounding of scores - tau
+LEAST_ALPHA = 1.01  # tau grows as 1 / (alpha - 1), and so does the rounding error of scores - tau
 
 
 def has_entmax_form(alpha: float) -> bool:
@@ -17,14 +17,15 @@ def has_entmax_form(alpha: float) -> bool:
 
 
 def entmax_form(alpha: float | Float[Array, "..."]) -> Form:
-    """Returns entmax: weights = max((alpha - 1) (scores - tau), 0)^(1 / (alpha - 1)).
+    """Returns the form of entmax: weights = max((alpha - 1) (scores - tau), 0)^(1 / (alpha - 1)).
 
     Args:
         alpha: 1, which is softmax, or LEAST_ALPHA to 2; or an array that broadcasts to [..., q, 1] and is clipped to
-            the latter: between 1 and LEAST_ALPHA digits would be lost, and above 2 the derivative has no bound.
+            LEAST_ALPHA to 2. Between 1 and LEAST_ALPHA precision would be lost, and above 2 the derivative is
+            unbounded.
 
     Raises:
-        ValueError: a number outside of the range.
+        ValueError: alpha is a number outside of the range.
     """
     if not isinstance(alpha, float | int):
         return Form(_weigh, _threshold, (jnp.clip(alpha, LEAST_ALPHA, 2.0),))
@@ -45,7 +46,7 @@ def _weigh(scores: Scores, tau: Array, alpha: Array | float) -> Scores:
 
 
 def _threshold(reduce: Reduce, largest: Array, num_keys: int, alpha: Array | float) -> Array:
-    """Finds tau by `root`, as entmax does: ||max(eps (scores - max) + d, 0)||_(1 / eps) = 1."""
+    """Finds tau by `root`, as in entmax.py: ||max(eps (scores - max) + d, 0)||_(1 / eps) = 1."""
     eps = alpha - 1
 
     def norm_and_slope(d: Array) -> tuple[Array, Array]:

@@ -1,10 +1,10 @@
-"""Normalizers as functions of one score and one number of its row, so that they can be computed block by block.
+"""Normalizers as functions of one score and one number per row, tau, so that they can be computed block by block.
 
     weights_i = f(scores_i, tau)          sum_i f(scores_i, tau) = 1
 
-softmax has f = exp(scores - tau), where tau is the logsumexp of the row; entmax has a power of max(scores - tau, 0),
-where tau is its threshold. Normalizers that do not sum to one, such as rela, have no tau. softmax with a sink is
-softmax times a function of tau, its `share`.
+For softmax f = exp(scores - tau), and tau is the logsumexp of the row. For entmax f is a power of max(scores - tau, 0),
+and tau is the threshold. Normalizers that do not sum to one, such as rela, have no tau. Softmax with a sink is softmax
+times a function of tau, `share`.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from attn_jax.types import Array, Float, PyTree
 
 Scores = Float[Array, "... q k"]
-# Sums a function of the scores, -inf where masked, over all keys.
+# Sums a function of the scores over all keys; masked scores are -inf.
 Reduce = Callable[[Callable[[Scores], PyTree]], PyTree]
 
 
@@ -26,14 +26,14 @@ def unchanged(scores: Scores) -> Scores:
 
 
 class Form(NamedTuple):
-    """A normalizer as a function of one score and one number of the row."""
+    """A normalizer as a function of one score and of tau, one number per row."""
 
     weigh: Callable[..., Scores]  # (scores, tau [..., q, 1], *parameters) -> weights
     solve: Callable[..., Array] | None = None  # (reduce, largest [..., q, 1], keys, *parameters) -> tau; None: no tau
-    parameters: tuple[Array, ...] = ()  # that have a gradient
-    transform: Callable[[Scores], Scores] = unchanged  # of the scores, before all else
+    parameters: tuple[Array, ...] = ()  # arrays that have a gradient
+    transform: Callable[[Scores], Scores] = unchanged  # applied to the scores first
     is_softmax: bool = False  # weigh = exp(scores - tau): context and tau are found in one scan
-    of_mask: bool = False  # tau depends on the mask alone, and not on the scores
+    of_mask: bool = False  # tau depends only on the mask, not on the scores
     share: Callable[..., Array] | None = None  # (tau, *parameters) -> factor of all weights of a row; None: 1
 
 
@@ -48,7 +48,7 @@ LINEAR = Form(lambda scores, tau: scores)
 
 
 def share_of_keys(tau: Float[Array, "..."], sink: Float[Array, "..."] | float = 0.0) -> Float[Array, "..."]:
-    """Computes the part of softmax that a sink of this score leaves to the keys."""
+    """Computes the fraction of softmax that a sink with this score leaves to the keys."""
     return jax.nn.sigmoid(tau - sink)
 
 

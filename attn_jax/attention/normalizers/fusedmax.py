@@ -29,7 +29,7 @@ def fusedmax(scores: Scores, mask: Mask = None, fusion: float | int | Float[Arra
     mask = full_mask(scores, mask)
     largest = jnp.max(scores, axis=-1, keepdims=True, where=mask, initial=-jnp.inf)
     scores = jnp.where(mask, scores - jnp.where(mask.any(-1, keepdims=True), largest, 0.0), 0.0)
-    # A key this far below the largest has weight zero, however far; sums with lower ones would lose digits.
+    # A key this far below the largest has weight zero; sums with even lower scores would lose precision.
     scores = jnp.maximum(scores, -(10 + 4 * fusion))
     rows, kept = scores.reshape(-1, scores.shape[-1]), mask.reshape(-1, mask.shape[-1])
     fused = jax.vmap(fuse, in_axes=(0, 0, None))(rows, kept, jnp.asarray(fusion, scores.dtype))
@@ -40,8 +40,8 @@ def fusedmax(scores: Scores, mask: Mask = None, fusion: float | int | Float[Arra
 def fuse(scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Array, ""]) -> Float[Array, " k"]:
     """argmin_y ||y - scores||^2 / 2 + fusion * sum_i |y_(i+1) - y_i|, over the keys where the mask is True.
 
-    y is constant on groups of neighbours. In a group it is the mean of the scores, plus fusion / size for each
-    neighbouring group that is higher, minus fusion / size for each that is lower. The gradient averages over groups.
+    y is constant on groups of neighbours. In a group it is the mean of the scores, plus fusion / size for each higher
+    neighbouring group, minus fusion / size for each lower one. The gradient averages over groups.
     """
     group, step = lax.stop_gradient(_groups(scores, mask, fusion))
     num_keys = scores.shape[-1]
@@ -49,7 +49,7 @@ def fuse(scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Arra
     def total(values):
         return jax.ops.segment_sum(values, group, num_segments=num_keys, indices_are_sorted=True)
 
-    rise = total(step)  # to the group after; a step up for one group is a step down for the other
+    rise = total(step)  # signs of the steps to the next group; a step up for one group is a step down for the other
     rise = rise - jnp.concatenate([jnp.zeros(1, rise.dtype), rise[:-1]])
     size = jnp.maximum(total(mask.astype(scores.dtype)), 1)
     return ((total(jnp.where(mask, scores, 0.0)) + fusion * rise) / size)[group]
@@ -58,7 +58,7 @@ def fuse(scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Arra
 def _groups(
     scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Array, ""]
 ) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
-    """Computes the number of each key's group, and the sign of the step from a key to the next one: 0 within a group.
+    """Computes the number of each key's group, and the sign of the step from each key to the next: 0 within a group.
 
     Dynamic programming over the keys, exact, with k steps (Johnson 2013, "A dynamic programming algorithm for the
     fused lasso and L0-segmentation"). Let f_i(y) be the derivative of the least cost of keys up to i, given that y_i
@@ -73,7 +73,7 @@ def _groups(
     num_keys, dtype = scores.shape[-1], scores.dtype
 
     def line_at(knots, slope, offset, first, last, level, from_left):
-        """Finds the line with which f crosses `level`, from the line at one end, and the first knot beyond it."""
+        """Finds the line on which f crosses `level`, starting at one end, and the first knot beyond the crossing."""
         position, slopes, offsets = knots
         sign = 1 if from_left else -1
 
@@ -92,17 +92,17 @@ def _groups(
         return tuple(array.at[at].set(value) for array, value in zip(knots, knot, strict=True))
 
     def forward(state, key):
-        knots, first, last, level = state  # level: the height of the clipped f at its two ends
+        knots, first, last, level = state  # level: absolute value of the clipped f at its two ends
         score, keep = key
         one = jnp.ones((), dtype)
         slope, offset, left = line_at(knots, one, -level - score, first, last, -fusion, from_left=True)
         low, left = (-fusion - offset) / slope, jnp.where(keep, left, first) - 1
         changed = insert(knots, left, low, slope, offset + fusion)
-        # Not beyond the knot just added: f is -fusion there.
+        # Stop at the knot just added, where f is -fusion.
         slope, offset, right = line_at(changed, one, level - score, left + 1, last, fusion, from_left=False)
         high, right = (fusion - offset) / slope, jnp.where(keep, right, last) + 1
         changed = insert(changed, right, high, -slope, fusion - offset)
-        # A masked key has written outside of the queue, and leaves it as it was.
+        # The write of a masked key is outside of the queue, which is therefore unchanged.
         first, last = jnp.where(keep, left, first), jnp.where(keep, right, last)
         bounds = jnp.where(keep, low, -jnp.inf), jnp.where(keep, high, jnp.inf)
         return (changed, first, last, jnp.where(keep, fusion, level)), bounds
@@ -115,7 +115,7 @@ def _groups(
     root = -offset / jnp.maximum(slope, 1)
 
     def backward(state, key):
-        following, inside = state  # inside: there is an unmasked key after this one
+        following, inside = state  # inside: whether there is an unmasked key after this one
         low, high, keep = key
         step = jnp.where(inside, jnp.sign(following - jnp.clip(following, low, high)), 0.0)
         return (jnp.where(inside, jnp.clip(following, low, high), following), inside | keep), step

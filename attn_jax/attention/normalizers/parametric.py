@@ -1,10 +1,10 @@
 """Normalizers with options or parameters: linen modules, normalize(scores, mask, query=query) -> weights.
 
-The learned ones have parameters per head: with `num_heads` > 1 the scores are [..., h, q, k] and the parameters
-[h, 1, 1]; num_heads = 1 accepts scores of any shape. base.py has the contract of all normalizers. Only ScalableEntmax
-needs `query`.
+Learned normalizers have parameters per head: with `num_heads` > 1 the scores are [..., h, q, k] and the parameters
+[h, 1, 1]; num_heads = 1 accepts scores of any shape. base.py has the contract of all normalizers. In this file only
+ScalableEntmax needs `query`.
 
-The scalable ones scale the first `num_scaled` heads, 0 means all. The other heads are meant to have a bias by distance,
+Scalable normalizers scale the first `num_scaled` heads; 0 means all. The other heads are meant to have a distance bias,
 which already limits their range (Vasylenko 2025, as in the authors' code).
 """
 
@@ -89,9 +89,9 @@ class ScalableSoftmax(NormalizerModule, kw_only=True):
     Nakanishi 2025 (arXiv 2501.19399), SSMax: the largest weight does not vanish as n grows.
     """
 
-    scale: float = 0.43  # initial s, by default that of the paper's figure 1
+    scale: float = 0.43  # initial s, by default the value in figure 1 of the paper
     num_heads: int = 1  # number of learned s
-    num_scaled: int = 0  # number of heads that are scaled, the first ones; 0 is all
+    num_scaled: int = 0  # number of scaled heads, from the first; 0: all
 
     @checked_masks
     @nn.compact
@@ -104,10 +104,10 @@ class ScalableSoftmax(NormalizerModule, kw_only=True):
 class ScalableEntmax(NormalizerModule, kw_only=True):
     """entmax((delta + beta log(n)^gamma) scores), beta = softplus(w . query), gamma = gamma_range tanh(v . query).
 
-    ASEntmax: Vasylenko, Pitorro, Martins & Treviso 2025 (arXiv 2506.16640), with the authors' defaults; w and v
+    ASEntmax: Vasylenko, Pitorro, Martins & Treviso 2025 (arXiv 2506.16640), with the authors' defaults. w and v
     [h, 1, d] are learned, one per head, and n is the number of unmasked keys in the row. `query` is [..., h, q, d], or
     [..., q, d] for all heads. In the authors' code (github.com/deep-spin/asentmax) w and v multiply the state from
-    which the queries of all heads are projected, here the query of their own head.
+    which the queries of all heads are projected; here they multiply the query of each head.
 
     Raises:
         ValueError: called without a query.
@@ -117,7 +117,7 @@ class ScalableEntmax(NormalizerModule, kw_only=True):
     delta: float = 1.0  # constant part of the scale
     gamma_range: float = 2.0  # largest |gamma|
     num_heads: int = 1  # number of learned w and v
-    num_scaled: int = 0  # number of heads that are scaled, the first ones; 0 is all
+    num_scaled: int = 0  # number of scaled heads, from the first; 0: all
 
     @checked_masks
     @nn.compact
@@ -127,8 +127,8 @@ class ScalableEntmax(NormalizerModule, kw_only=True):
         beta = nn.softplus(self._projected("beta", query, scores))
         gamma = self.gamma_range * nn.tanh(self._projected("gamma", query, scores))
         scale = _of_scaled(self.delta + beta * _log_number(scores, mask) ** gamma, self.num_scaled, self.num_heads)
-        # entmax does not change when all scores are shifted. Shifted first, the largest one is 0 even if a compiler
-        # computes the product twice with different rounding.
+        # entmax is shift invariant. After the shift the largest score is exactly 0, even if the compiler computes the
+        # product twice with different rounding.
         keep = jnp.ones((1,) * scores.ndim, bool) if mask is None else mask
         largest = jnp.max(wide(scores), axis=-1, keepdims=True, where=keep, initial=-jnp.inf)
         largest = jax.lax.stop_gradient(jnp.where(largest > -jnp.inf, largest, 0.0))
@@ -145,7 +145,7 @@ class ScalableEntmax(NormalizerModule, kw_only=True):
 
 
 def _kept(scores: Scores, mask: Mask) -> Scores:
-    """Sets masked scores to zero: infinite ones would make the gradient of a factor NaN."""
+    """Sets masked scores to zero: infinite scores would make the gradient of a factor NaN."""
     return scores if mask is None else jnp.where(mask, scores, 0)
 
 
@@ -160,7 +160,7 @@ def per_head(parameter: Float[Array, "h n d"], scores: Scores | jax.ShapeDtypeSt
 
 
 def _of_scaled(factor: Float[Array, "... 1"], num_scaled: int, num_heads: int) -> Float[Array, "... 1"]:
-    """Replaces the factor by 1, except for the first `num_scaled` heads."""
+    """Replaces the factor by 1, except in the first `num_scaled` heads."""
     if num_scaled in (0, num_heads):
         return factor
     return jnp.where(jnp.arange(factor.shape[-3])[:, None, None] < num_scaled, factor, 1)
@@ -169,7 +169,7 @@ def _of_scaled(factor: Float[Array, "... 1"], num_scaled: int, num_heads: int) -
 def _log_number(scores: Scores, mask: Mask) -> Float[Array, "... 1"]:
     """Computes log(n), n the number of unmasked keys, at least 2.
 
-    A single key has weight 1 with any scale, but log(1)^gamma need not be finite.
+    A single key has weight 1 with any scale, but log(1)^gamma may be infinite.
     """
     if mask is None:
         mask = jnp.ones((1,) * scores.ndim, bool)

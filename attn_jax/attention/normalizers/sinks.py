@@ -1,14 +1,14 @@
-"""Normalizers that may leave a row partly unread: their weights are at least zero and need not sum to one.
+"""Normalizers whose weights may sum to less than one: weights are at least zero, and a row may read little or nothing.
 
-softmax has to give one in total to some keys even where none is wanted; models then spend it on a key without content,
-such as the first one, the "sink" (Xiao 2024, arXiv 2309.17453). Here the rest goes nowhere:
+The weights of softmax sum to one even if no key is useful. Models then put the weight on a key without content, such as
+the first one, the "sink" (Xiao 2024, arXiv 2309.17453). Here the rest is not read:
 
-    softmax_one, LearnedSink     to an extra key with value zero
-    unnormalized_sigmoid         each key has a gate of its own
-    softpick                     keys of negative score count in the sum, and are not read
+    softmax_one, LearnedSink     an extra key with value zero takes the rest
+    unnormalized_sigmoid         each key has its own gate
+    softpick                     keys with negative score count in the sum, but are not read
     stick_breaking               a stick is broken from the last key to the first
 
-None of them is shift invariant. base.py has the contract of all normalizers.
+None of these is shift invariant. base.py has the contract of all normalizers.
 """
 
 from typing import ClassVar
@@ -32,12 +32,12 @@ from attn_jax.attention.normalizers.forms import SOFTMAX, Form, share_of_keys
 from attn_jax.attention.normalizers.parametric import per_head
 from attn_jax.types import Array, Float
 
-EPSILON = 1e-6  # of softpick: bounds the gradient where all scores are zero
+EPSILON = 1e-6  # epsilon of softpick: bounds the gradient where all scores are zero
 
 
 @normalizer
 def softmax_with_sink(scores: Scores, mask: Mask = None, sink: Float[Array, "..."] | float = 0.0) -> Weights:
-    """weights_i = exp(scores_i) / (exp(sink) + sum_j exp(scores_j)): one more key, of score `sink` and value zero.
+    """weights_i = exp(scores_i) / (exp(sink) + sum_j exp(scores_j)): softmax with a key of score `sink` and value 0.
 
     Equal to softmax(scores) sigmoid(logsumexp(scores) - sink).
     """
@@ -63,9 +63,9 @@ def softmax_one(scores: Scores, mask: Mask = None) -> Weights:
 def unnormalized_sigmoid(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = sigmoid(scores_i - log n), n the number of unmasked keys in the row.
 
-    Ramapuram 2024 (arXiv 2409.04431), with the bias that they recommend: equal scores of zero have weights of about
-    1 / n. They take n as the length of the sequence; here a causal mask makes it the number of keys up to the query,
-    so that masking a key is deleting it.
+    Ramapuram 2024 (arXiv 2409.04431), with their recommended bias: equal scores of zero have weights of about 1 / n. In
+    the paper n is the length of the sequence. Here a causal mask makes n the number of keys up to the query, so masking
+    a key has the same effect as deleting it.
     """
     keep = full_mask(scores, mask)
     number = jnp.maximum(jnp.sum(keep, axis=-1, keepdims=True), 1).astype(scores.dtype)
@@ -76,14 +76,14 @@ def unnormalized_sigmoid(scores: Scores, mask: Mask = None) -> Weights:
 def softpick(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = max(exp(scores_i) - 1, 0) / (sum_j |exp(scores_j) - 1| + epsilon): the rectified softmax.
 
-    Zuhri 2025 (arXiv 2504.20966). Sparse: a key of negative score has weight zero, and still a gradient, through the
+    Zuhri 2025 (arXiv 2504.20966). Sparse: a key with negative score has weight zero, but still a gradient through the
     sum.
     """
     mask = full_mask(scores, mask)
     scores = jnp.where(mask, scores, 0.0)  # exp(0) - 1 adds nothing to the sum
-    # Numerator and denominator times exp(-largest), so that no exponential overflows.
+    # Numerator and denominator are multiplied by exp(-largest), so that no exponential overflows.
     largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True, initial=0.0))
-    small = jnp.abs(scores) < 0.5  # where the difference of exponentials would lose digits
+    small = jnp.abs(scores) < 0.5  # here the difference of exponentials would lose precision
     difference = jnp.exp(scores - largest) - jnp.exp(-largest)
     raised = jnp.where(small, jnp.expm1(jnp.where(small, scores, 0.0)) * jnp.exp(-largest), difference)
     total = jnp.sum(jnp.abs(raised), axis=-1, keepdims=True)
@@ -94,10 +94,10 @@ def softpick(scores: Scores, mask: Mask = None) -> Weights:
 def stick_breaking(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = sigmoid(scores_i) prod_{j > i} (1 - sigmoid(scores_j)): from the last key back to the first.
 
-    Each key takes its share of what the keys after it have left; the sum is 1 - prod_j (1 - sigmoid(scores_j)). Under a
-    causal mask the keys are read from the newest backwards, and need no positions. Tan 2024 (arXiv 2410.17980), where
-    a query does not read its own key; here the mask decides. The mirror image of monotonic attention (Raffel 2017,
-    hard/monotonic.py) from one start.
+    Each key takes its share of the rest that later keys have left; the sum is 1 - prod_j (1 - sigmoid(scores_j)). Under
+    a causal mask keys are read from the newest backwards, and need no positions. Tan 2024 (arXiv 2410.17980), where a
+    query does not read its own key; here the mask decides. It is monotonic attention (Raffel 2017, hard/monotonic.py)
+    in the opposite direction and from a single start.
     """
     mask = full_mask(scores, mask)
     scores = jnp.where(mask, scores, 0.0)
@@ -108,11 +108,10 @@ def stick_breaking(scores: Scores, mask: Mask = None) -> Weights:
 
 
 class LearnedSink(NormalizerModule, kw_only=True):
-    """weights_i = exp(scores_i) / (exp(sink) + sum_j exp(scores_j)): softmax_with_sink, its sink learned for each head.
+    """weights_i = exp(scores_i) / (exp(sink) + sum_j exp(scores_j)): softmax_with_sink, one learned sink per head.
 
-    The sink starts at 0, where it is softmax_one.
-
-    As in gpt-oss (OpenAI 2025, arXiv 2508.10925): a learned number in the denominator of each head.
+    The sink starts at 0, where it is softmax_one. gpt-oss (OpenAI 2025, arXiv 2508.10925) has the same learned number
+    in the denominator of each head.
     """
 
     num_heads: int = 1  # number of learned sinks

@@ -1,20 +1,21 @@
 """Structured attention: one binary variable per key, coupled with its neighbours; weights are marginal probabilities.
 
-A linear chain over the keys (Kim 2017, arXiv 1702.00887, section 3.1, segmentation attention) has the distribution
+In a linear chain over the keys (Kim 2017, arXiv 1702.00887, section 3.1, segmentation attention) the distribution is
 
     p(z) = exp(sum_i scores_i z_i + sum_i b[z_i, z_{i+1}]) / Z,    z_i = 1 where key i is selected,
 
-and reads sum_i p(z_i = 1) value_i = E[sum_i z_i value_i]. With b = 0 the weights are sigmoids; with b[0, 0] + b[1, 1]
-above b[0, 1] + b[1, 0] they come in segments. The weights of a row sum to the expected number of selected keys.
+and the context is sum_i p(z_i = 1) value_i = E[sum_i z_i value_i]. With b = 0 the weights are sigmoids. If
+b[0, 0] + b[1, 1] is larger than b[0, 1] + b[1, 0], selected keys form segments. The weights of a row sum to the
+expected number of selected keys.
 
-Segmentations (a semi-Markov chain, Sarawagi & Cohen 2004) select segments of at most L neighbouring keys, at least one
-key apart, and each length has a score c:
+Segmentations (a semi-Markov chain, Sarawagi & Cohen 2004) select segments of at most L neighbouring keys, with at
+least one key between two segments. Each segment length has a score c:
 
     p(segments) = exp(sum over segments of (c[its length] + sum of its scores)) / Z
 
-log Z is a recursion over the keys, and p(z_i = 1) its derivative with respect to scores_i: backpropagation through the
-forward algorithm is the forward-backward algorithm (Eisner 2016, "Inside-outside and forward-backward algorithms are
-just backprop"). Time is linear in the number of keys, which are read one after the other, times L for segments.
+log Z is a recursion over the keys, and p(z_i = 1) is its derivative with respect to scores_i: backpropagation through
+the forward algorithm is the forward-backward algorithm (Eisner 2016, "Inside-outside and forward-backward algorithms
+are just backprop"). The keys are read sequentially, in time linear in their number; for segments, times L.
 """
 
 from typing import ClassVar
@@ -33,12 +34,12 @@ from attn_jax.types import Array, Float
 
 @checked_masks
 def log_partition(scores: Scores, pairwise: Float[Array, "... 4"], mask: Mask = None) -> Float[Array, "..."]:
-    """Computes log Z of a linear chain over the keys where the mask is True; 0 where there is none.
+    """Computes log Z of a linear chain over the keys where the mask is True; 0 for a row without keys.
 
     Args:
-        scores: of selecting each key; not selecting it has score 0.
+        scores: scores of selecting each key; not selecting it has score 0.
         pairwise: b[0, 0], b[0, 1], b[1, 0], b[1, 1] of neighbours, broadcast over leading axes. The neighbour of a key
-            is the next one that is not masked.
+            is the next unmasked key.
         mask: True for keys in the chain.
     """
     keep = full_mask(scores, mask)
@@ -89,29 +90,29 @@ class Chain(NormalizerModule, kw_only=True):
 def log_partition_of_segments(
     scores: Scores, lengths: Float[Array, "... #l"], mask: Mask = None
 ) -> Float[Array, "..."]:
-    """Computes log Z of the segmentations of the keys where the mask is True; 0 where there is none.
+    """Computes log Z of the segmentations of the keys where the mask is True; 0 for a row without keys.
 
     Args:
-        scores: of selecting each key; not selecting it has score 0.
-        lengths: c[1], ..., c[L] of a segment, broadcast over leading axes.
-        mask: True for keys that there are. The neighbour of a key is the next one that is not masked.
+        scores: scores of selecting each key; not selecting it has score 0.
+        lengths: c[1], ..., c[L], the scores of segment lengths, broadcast over leading axes.
+        mask: True for existing keys. The neighbour of a key is the next unmasked key.
     """
     keep = full_mask(scores, mask)
     scores = jnp.where(keep, scores, 0.0)
     nothing = jnp.zeros_like(scores[..., :1])
 
     def closed(parts: Float[Array, "... m"]) -> Float[Array, "... m"]:
-        """Ends the open segment, which costs or gains by its length."""
+        """Ends the open segment: adds the score of its length."""
         return parts + jnp.concatenate([nothing, jnp.broadcast_to(lengths, (*parts.shape[:-1], longest))], axis=-1)
 
     def step(carry, key):
         parts, log_z = (
-            carry  # log weight of the keys so far: the last is not selected, or in a segment of length 1 .. L
+            carry  # log weight of the keys so far: the last one is not selected, or in a segment of length 1 .. L
         )
         score, kept = key
         apart = jax.nn.logsumexp(closed(parts), axis=-1, keepdims=True)
         following = jnp.concatenate([apart, parts[..., :-1] + score[..., None]], axis=-1)
-        total = jax.nn.logsumexp(following, axis=-1, keepdims=True)  # taken out, for precision
+        total = jax.nn.logsumexp(following, axis=-1, keepdims=True)  # subtracted for precision
         parts = jnp.where(kept[..., None], following - total, parts)
         return (parts, log_z + jnp.where(kept, total[..., 0], 0.0)), None
 
@@ -126,7 +127,7 @@ def log_partition_of_segments(
 def segment_marginals(scores: Scores, mask: Mask = None, lengths: Float[Array, "... l"] | None = None) -> Weights:
     """weights_i = p(key i is in a segment) = d log Z / d scores_i, in [0, 1]; see `log_partition_of_segments`.
 
-    Without `lengths`, segments of any length up to the number of keys, and c = 0: the weights are sigmoids.
+    Without `lengths`, segments have any length up to the number of keys, and c = 0: the weights are sigmoids.
     """
     c = jnp.zeros(scores.shape[-1:], scores.dtype) if lengths is None else lengths.astype(scores.dtype)
     return jax.grad(lambda scores: jnp.sum(log_partition_of_segments(scores, c, mask)))(scores)
@@ -138,7 +139,7 @@ class Segments(NormalizerModule, kw_only=True):
     A segment has at most `longest_segment` keys; c starts at 0.
 
     Raises:
-        ValueError: a longest segment below 1.
+        ValueError: longest_segment is below 1.
     """
 
     longest_segment: int = option(4, "largest number of keys of a segment", at_least=1, at_most=1000)

@@ -1,4 +1,4 @@
-"""Memories of fixed size, however many keys: linear attention, the delta rule, ridge regression."""
+"""Memories whose size does not depend on the number of keys: linear attention, the delta rule, ridge regression."""
 
 from attn_jax.attention.recurrent.delta import Delta
 from attn_jax.attention.recurrent.features import FEATURE_MAPS

@@ -1,15 +1,15 @@
-"""The delta rule: what the memory already says under a key is taken back before the value is written.
+"""The delta rule: before a value is written under a key, the value that the memory has under this key is removed.
 
     S_t = a_t S_{t-1} + b_t k_t (v_t - (a_t S_{t-1})' k_t)'        a_t = exp(g_t)        context_t = S_t' q_t
 
-One step of gradient descent, with rate b_t, on |S' k_t - v_t|^2 / 2 from the faded memory (Widrow & Hoff 1960; Schlag
+One step of gradient descent, with rate b_t, on |S' k_t - v_t|^2 / 2 from the decayed memory (Widrow & Hoff 1960; Schlag
 2021, arXiv 2102.11174). With g = 0 this is DeltaNet (Yang 2024, arXiv 2406.06484), with one g for all columns of a key
-gated DeltaNet (Yang 2024, arXiv 2412.06464), with one for each Kimi's delta attention (2025, arXiv 2510.26692).
+gated DeltaNet (Yang 2024, arXiv 2412.06464), with one g per column Kimi's delta attention (2025, arXiv 2510.26692).
 
-It is linear attention with other values: u_j = b_j (v_j - what is there under k_j), which one triangular system gives
-for all positions at once. With A the faded products of keys with keys below the diagonal,
+It is linear attention with other values, u_j = b_j (v_j - value stored under k_j). One triangular system gives u for
+all positions at once. With A the decayed products of keys with keys, below the diagonal,
 
-    (I + diag(b) A) U = diag(b) V        W = tril(faded products of queries and keys) (I + diag(b) A)^-1 diag(b)
+    (I + diag(b) A) U = diag(b) V        W = tril(decayed products of queries and keys) (I + diag(b) A)^-1 diag(b)
 """
 
 from typing import Any, ClassVar
@@ -25,9 +25,9 @@ from attn_jax.types import Array, Float
 
 @struct.dataclass
 class Delta:
-    """The delta rule, for keys of length 1: then rates from 0 to 2 keep the memory bounded."""
+    """The delta rule, for keys of length 1: then the memory stays bounded with rates from 0 to 2."""
 
-    ordered: ClassVar[bool] = True  # what is written depends on what was written before
+    ordered: ClassVar[bool] = True  # an update depends on the earlier updates
 
     def start(self, writes: Writes) -> Float[Array, "... dk dv"]:
         """Returns the empty memory for writes of these shapes."""
@@ -47,7 +47,7 @@ class Delta:
         """Computes the weights W with context = W values.
 
         Raises:
-            ValueError: keys that have no causal order.
+            ValueError: not causal.
         """
         if not causal:
             raise ValueError("the delta rule needs causal keys: what it writes depends on the keys before")
@@ -55,7 +55,7 @@ class Delta:
         return products_of(query, writes, True) @ updates_of_values(writes, total)
 
     def chunk(self, state: Float[Array, "... dk dv"], query: Float[Array, "... n dk"], writes: Writes):
-        """Writes and reads n positions at once: (state after them, their contexts)."""
+        """Writes and reads n positions at once; returns (the state after them, their contexts)."""
         total = jnp.cumsum(writes.log_decay, axis=-2)
         already = (writes.keys * jnp.exp(total)) @ state
         updates = updates_of_values(writes, total) @ (writes.values - already)
@@ -63,7 +63,7 @@ class Delta:
 
 
 def updates_of_values(writes: Writes, total: Float[Array, "... n g"]) -> Float[Array, "... n n"]:
-    """Computes (I + diag(b) A)^-1 diag(b), A_ji = k_j . (exp(c_j - c_i) k_i) for i < j: values to updates.
+    """Computes (I + diag(b) A)^-1 diag(b), A_ji = k_j . (exp(c_j - c_i) k_i) for i < j; maps values to updates.
 
     Yang 2024 (arXiv 2406.06484).
     """
@@ -77,12 +77,12 @@ def unit_lower_inverse(lower: Float[Array, "... n n"]) -> Float[Array, "... n n"
 
         [[P, 0], [R, Q]]^-1 = [[P^-1, 0], [-Q^-1 R P^-1, Q^-1]]        d M = -M dL M for M = (I + L)^-1
 
-    Matrix products alone: on a CPU with few cores, LAPACK's triangular solve can block a training program for ever.
+    Uses only matrix products: on a CPU with few cores, LAPACK's triangular solve can deadlock a training program.
     """
     *lead, n, _ = lower.shape
     full = 1 << (n - 1).bit_length()
     lower = jnp.pad(lower, [(0, 0)] * len(lead) + [(0, full - n)] * 2)
-    inverse, size = jnp.ones((*lead, full, 1, 1), lower.dtype), 1  # of the blocks on the diagonal
+    inverse, size = jnp.ones((*lead, full, 1, 1), lower.dtype), 1  # inverses of the blocks on the diagonal
     while size < full:
         grid = lower.reshape(*lead, full // (2 * size), 2 * size, full // (2 * size), 2 * size)
         blocks = jnp.moveaxis(jnp.diagonal(grid, axis1=-4, axis2=-2), -1, -3)
@@ -95,5 +95,5 @@ def unit_lower_inverse(lower: Float[Array, "... n n"]) -> Float[Array, "... n n"
 
 @unit_lower_inverse.defjvp
 def _unit_lower_inverse_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Array, Array]:
-    inverse = unit_lower_inverse(*primals)  # by itself, for derivatives of any order
+    inverse = unit_lower_inverse(*primals)  # recursive, for derivatives of any order
     return inverse, -inverse @ jnp.tril(tangents[0], -1) @ inverse

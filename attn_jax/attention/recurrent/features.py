@@ -9,7 +9,7 @@ from attn_jax.types import Array, Float
 
 
 class FeatureMap(NamedTuple):
-    """phi, and whether its values are never negative, as division by the sum of the weights needs."""
+    """phi, and whether its values are non-negative, which division by the sum of the weights needs."""
 
     apply: Callable[[Float[Array, "..."]], Float[Array, "..."]]
     non_negative: bool
@@ -28,10 +28,10 @@ FEATURE_MAPS = {
 
 
 def check_feature_map(feature_map: FeatureMap, normalized: bool) -> None:
-    """Checks that the weights of a feature map may be divided by their sum.
+    """Checks that the weights of a feature map can be divided by their sum.
 
     Raises:
-        ValueError: its values, and so the sum, may be negative or zero.
+        ValueError: its values may be negative, so the sum may be negative or zero.
     """
     if normalized and not feature_map.non_negative:
         good = " or ".join(name for name, other in FEATURE_MAPS.items() if other.non_negative)

@@ -1,10 +1,10 @@
-"""Three forms of a memory that is written, equal in value and derivatives.
+"""Three ways to compute a fixed-size memory, equal in value and derivatives.
 
-    dense       context = W values: O(n^2) time; one can look at W
+    dense       context = W values: O(n^2) time; W is available
     recurrent   a write and a read for each position: O(n) time, a memory of fixed size; for decoding
-    chunked     dense within a chunk, the memory between chunks: O(n size) time; for training
+    chunked     dense within a chunk, with a memory between chunks: O(n size) time; for training
 
-A rule (linear.py, delta.py, mesa.py) says what is written and read.
+A rule (linear.py, delta.py, mesa.py) defines the writes and reads.
 """
 
 from typing import Protocol, runtime_checkable
@@ -18,7 +18,7 @@ from attn_jax.types import Array, Float, PyTree
 
 @runtime_checkable
 class Rule(Protocol):
-    """Writes and reads a memory of fixed size."""
+    """An update rule: writes and reads a memory of fixed size."""
 
     ordered: bool  # even without decay, the memory depends on the order of the writes
 
@@ -40,7 +40,7 @@ def dense(
 def recurrent(
     rule: Rule, query: Float[Array, "... n dk"], writes: Writes, state: PyTree = None
 ) -> tuple[PyTree, Float[Array, "... n dv"]]:
-    """Computes (state after the writes, context) position by position, from `state`, by default an empty memory."""
+    """Computes (state after the writes, context) one position at a time, from `state`, by default an empty memory."""
 
     def step(state: PyTree, here: tuple) -> tuple[PyTree, Array]:
         query, one = here
@@ -57,10 +57,10 @@ def chunked(
 ) -> tuple[PyTree, Float[Array, "... n dv"]]:
     """Computes (state after the writes, context) chunk by chunk, from `state`, by default an empty memory.
 
-    Any size will do: the last chunk is filled up with keys that are not written.
+    Any size works: the last chunk is padded with keys that are not written.
 
     Raises:
-        ValueError: a chunk size below 1.
+        ValueError: the chunk size is below 1.
     """
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}; expected at least 1")
@@ -85,10 +85,10 @@ def chunked(
 def write_all(rule: Rule, writes: Writes) -> PyTree:
     """Writes all positions into an empty memory, which any query may then read: keys without causal order.
 
-    With a decay a key is faded by the positions after it, whatever the position of the query.
+    With decay, a key fades with the positions after it, independent of the position of the query.
 
     Raises:
-        ValueError: a rule whose memory depends on the order of the writes.
+        ValueError: the memory of the rule depends on the order of the writes.
     """
     if rule.ordered:
         raise ValueError(f"{type(rule).__name__} needs causal keys: what it writes depends on the keys before")
@@ -96,5 +96,5 @@ def write_all(rule: Rule, writes: Writes) -> PyTree:
 
 
 def _first(query: Array, writes: Writes, axis: int) -> tuple[Array, Writes]:
-    """Moves the axis to scan over to the front: `axis` of query and keys, counted from the end."""
+    """Moves the axis to scan over, `axis` of query and keys counted from the end, to the front."""
     return jnp.moveaxis(query, axis, 0), map_writes(lambda x, own: jnp.moveaxis(x, own + axis + 2, 0), writes)

@@ -1,4 +1,4 @@
-"""Log decays and rates made of the input."""
+"""Log decays and rates, computed from the input."""
 
 import flax.linen as nn
 import jax
@@ -6,14 +6,14 @@ import jax.numpy as jnp
 
 from attn_jax.types import Array, Dtype, Float, wide
 
-SOFTENED = 16.0  # a gate is sigmoid(.)^(1/16), near 1 at the start, so that a memory lasts
+SOFTENED = 16.0  # exponent 1 / 16: a gate sigmoid(.)^(1/16) is near 1 at initialization, so the memory decays slowly
 
 
 class FixedDecay(nn.Module, kw_only=True):
     """g_h = log(1 - 2^(-5 - h)) for head h = 0, 1, ...: no parameters. Sun 2023 (arXiv 2307.08621), equation 8."""
 
     num_heads: int
-    width: int  # of a head
+    width: int  # width of a head
     dtype: Dtype = jnp.float32
 
     def __call__(self, x: Float[Array, "... k d"]) -> Float[Array, "... h k 1"]:
@@ -24,16 +24,16 @@ class FixedDecay(nn.Module, kw_only=True):
 class HeadDecay(nn.Module, kw_only=True):
     """g = log sigmoid(W x + b) / 16, one for each head and position.
 
-    The gate of gated linear attention (Yang 2023, arXiv 2312.06635), here one for a head.
+    The gate of gated linear attention (Yang 2023, arXiv 2312.06635), here with one gate per head.
     """
 
     num_heads: int
-    width: int  # of a head
+    width: int  # width of a head
     dtype: Dtype = jnp.float32
 
     @property
     def columns(self) -> int:
-        """Number of gates of a head."""
+        """Number of gates per head."""
         return 1
 
     @nn.compact
@@ -44,11 +44,11 @@ class HeadDecay(nn.Module, kw_only=True):
 
 
 class ColumnDecay(HeadDecay, kw_only=True):
-    """g = log sigmoid(W x + b) / 16, one for each column of the keys, head and position. Yang 2023."""
+    """g = log sigmoid(W x + b) / 16, one for each head, position and column of the keys. Yang 2023."""
 
     @property
     def columns(self) -> int:
-        """Number of gates of a head."""
+        """Number of gates per head."""
         return self.width
 
 

@@ -1,4 +1,4 @@
-"""Heads of attention whose memory is written: in place of MultiHead, with a cache of fixed size."""
+"""Heads of attention with a memory that is written, a replacement of MultiHead with a cache of fixed size."""
 
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -23,30 +23,30 @@ from attn_jax.attention.recurrent.writes import Writes, make_writes
 from attn_jax.attention.scores.base import unit
 from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray, PyTree, wide
 
-LOWEST_RIDGE = 0.25  # bounds the condition number of the system of Mesa
+LOWEST_RIDGE = 0.25  # lower limit of the ridge; bounds the condition number of the system in Mesa
 
 
 class Kind(NamedTuple):
     """A fixed-size memory: its update rule, and how keys, decays and write strengths are computed.
 
-    The recurrences are those of the papers. The projections are shared, silu(W x) scaled to unit length, so `retention`
-    and `gated_linear` are not the published blocks.
+    The recurrences are the published ones. The projections are the same for all kinds, silu(W x) scaled to unit length,
+    so `retention` and `gated_linear` differ from the published blocks.
     """
 
     rule: type[Linear] | type[Delta] | type[Mesa]
-    equation: str  # of a write and a read; a = exp(log decay), b the rate, f the feature map, L the ridge
+    equation: str  # a write and a read; a = exp(log decay), b the rate, f the feature map, L the ridge
     decay: type[nn.Module] | None = None
-    rated: bool = False  # learned rates; False: 1
-    maps: bool = False  # queries and keys go through a feature map; False: silu, and vectors of length 1
+    rated: bool = False  # learned rates; False: rates of 1
+    maps: bool = False  # queries and keys pass a feature map; False: silu, then scaled to length 1
 
     @property
     def solves(self) -> bool:
-        """Tells whether reading solves a system."""
+        """Tells whether reading solves a linear system."""
         return self.rule is Mesa
 
     @property
     def needs_causal(self) -> bool:
-        """Tells whether the memory depends on the order of the keys, so that it cannot be that of a source."""
+        """Tells whether the memory depends on the order of the keys, so that it cannot store a source."""
         return self.rule.ordered or self.decay is not None
 
 
@@ -66,32 +66,32 @@ RECURRENT = {
 
 @struct.dataclass
 class RecurrentMemory:
-    """All that is kept of the keys so far: its size does not depend on their number."""
+    """The stored form of all keys so far: its size does not depend on their number."""
 
-    state: PyTree  # of the rule, for each head
-    recent: Float[Array, "b r d"]  # the last inputs of the convolution; r = 0 without one
-    writes: Writes | None = None  # of a source: what the weights are made of
+    state: PyTree  # state of the rule, for each head
+    recent: Float[Array, "b r d"]  # last inputs of the convolution; r = 0 without a convolution
+    writes: Writes | None = None  # for a source: the writes, from which the weights are computed
 
 
 class RecurrentHeads(Mixer, kw_only=True):
-    """[head_1; ...; head_h] W_o + b_o, head_i = read(memory_i, W_i query), the memory written by a rule.
+    """[head_1; ...; head_h] W_o + b_o, head_i = read(memory_i, W_i query), where a rule writes memory_i.
 
-    Queries and keys go through a feature map, or are silu(W x) with length 1. The context of each head has an RMS norm,
-    except where the weights sum to one. `Attended.weights` are those of the dense form; what does not use them does
-    not compute them.
+    Queries and keys pass a feature map, or are silu(W x) scaled to length 1. The context of each head gets an RMS norm,
+    unless the weights sum to one. `Attended.weights` are the weights of the dense form; under jit unused weights are
+    not computed.
 
     Raises:
-        ValueError: a chunk size below 1; a number of heads that does not divide the width; a feature map with negative
-            values whose weights are to be normalized; an order other than CAUSAL and EVERYWHERE, or the latter for a
-            memory that depends on the order of the keys.
+        ValueError: the chunk size is below 1; the number of heads does not divide the width; the weights of a feature
+            map with negative values are to be normalized; the order is neither CAUSAL nor EVERYWHERE, or it is
+            EVERYWHERE and the memory depends on the order of the keys.
     """
 
     kind: Kind
     chunk_size: int = 64
     feature_map: FeatureMap = FEATURE_MAPS["elu_plus_one"]
-    normalized: bool = True  # of a kind with a feature map: weights are divided by their sum
-    convolution: int = 0  # number of positions that queries, keys and values are mixed over; 0: none
-    steps: int = 0  # of conjugate gradient; 0: exact
+    normalized: bool = True  # with a feature map: divide weights by their sum
+    convolution: int = 0  # number of positions in the convolution of queries, keys and values; 0: none
+    steps: int = 0  # steps of conjugate gradient; 0: exact
     samples: ClassVar[bool] = False
 
     def __post_init__(self):
@@ -141,11 +141,11 @@ class RecurrentHeads(Mixer, kw_only=True):
         rng: PRNGKeyArray | None = None,
         train: bool = False,
     ) -> tuple[RecurrentMemory, Attended]:
-        """Writes x, and reads at x; see Mixer.extend. Padding is at the end; positions and rng have no effect.
+        """Writes x and reads at x; see Mixer.extend. Padding must be at the end; positions and rng have no effect.
 
         Raises:
-            ValueError: a bias: there are no scores of single keys; heads that read everywhere, of a memory that depends
-                on the order of the keys or that is in a cache.
+            ValueError: there is a bias, but no scores of single keys; the heads attend everywhere, but the memory
+                depends on the order of the keys or is in a cache.
         """
         if bias is not None:
             raise ValueError("a recurrent memory has no scores of single keys; expected no bias")
@@ -167,7 +167,7 @@ class RecurrentHeads(Mixer, kw_only=True):
         """Writes keys without causal order, such as the states of a source.
 
         Raises:
-            ValueError: a memory that depends on the order of the keys.
+            ValueError: the memory depends on the order of the keys.
         """
         self._check_order()
         _, writes, recent = self._project(keys, key_mask)
@@ -181,7 +181,7 @@ class RecurrentHeads(Mixer, kw_only=True):
         rng: PRNGKeyArray | None = None,
         train: bool = False,
     ) -> Attended:
-        """Reads the memory of `prepare`; `rng` and `train` have no effect."""
+        """Reads a memory from `prepare`; `rng` and `train` have no effect."""
         projected, rule = self._features(split(self.query(query), self.num_heads)), self._rule()
         weights = rule.weights(projected, memory.writes, causal=False)
         return self._attended(query, rule.read(memory.state, projected), weights)
@@ -200,7 +200,7 @@ class RecurrentHeads(Mixer, kw_only=True):
     def _project(
         self, x: Float[Array, "b n d"], key_mask: Bool[Array, "b n"], recent: Float[Array, "b r c"] | None = None
     ) -> tuple[Float[Array, "b h n w"], Writes, Float[Array, "b r c"]]:
-        """Returns (queries, what is written, last inputs of the convolution)."""
+        """Returns (queries, writes, last inputs of the convolution)."""
         inputs = jnp.concatenate([self.query(x), self.key(x), self.value(x)], axis=-1)
         inputs, recent = self.convolve(inputs, key_mask, recent) if self.convolution else (inputs, inputs[:, :0])
         query, keys, values = (split(part, self.num_heads) for part in jnp.split(inputs, 3, axis=-1))
@@ -217,7 +217,7 @@ class RecurrentHeads(Mixer, kw_only=True):
         x = wide(x)
         if self.kind.maps:
             return self.feature_map.apply(x)
-        return unit(x if self.convolution else nn.silu(x))  # a convolution has its own silu
+        return unit(x if self.convolution else nn.silu(x))  # the convolution applies silu
 
     def _attended(self, x: Array, context: Float[Array, "b h q w"], weights: Float[Array, "b h q k"]) -> Attended:
         context = context if self._divided else self.norm(context)

@@ -1,12 +1,11 @@
-"""Linear attention: values are added to a matrix under their keys, and the query reads a product with it.
+"""Linear attention: a matrix stores values under their keys as a sum of outer products; a query reads by a product.
 
     S_t = exp(g_t) S_{t-1} + b_t k_t v_t'         context_t = S_t' q_t
 
-S is [dk, dv], whatever the number of keys. The weights that it does not make are W_tj = b_j q_t . (exp(c_t - c_j) k_j)
-for j <= t, c the cumulative log decay g. Without decay: Katharopoulos 2020 (arXiv 2006.16236), equations 16 to 20, and
-the outer-product memory of Schmidhuber 1992; with one g for all positions: retention (Sun 2023, arXiv 2307.08621,
-equation 6); with a g for each position and column of the keys: gated linear attention (Yang 2023, arXiv
-2312.06635).
+S is [dk, dv] for any number of keys. The weights, which are not computed, are W_tj = b_j q_t . (exp(c_t - c_j) k_j) for
+j <= t, where c is the cumulative log decay g. Without decay: Katharopoulos 2020 (arXiv 2006.16236), equations 16 to 20,
+and the outer-product memory of Schmidhuber 1992. With one g for all positions: retention (Sun 2023, arXiv 2307.08621,
+equation 6). With a g for each position and column of the keys: gated linear attention (Yang 2023, arXiv 2312.06635).
 """
 
 from typing import ClassVar
@@ -20,9 +19,9 @@ from attn_jax.types import Array, Float
 
 @struct.dataclass
 class Linear:
-    """The rule of linear attention. `normalized`: the weights of a query are divided by their sum.
+    """The rule of linear attention. `normalized`: the weights of each query are divided by their sum.
 
-    The memory then has one more column, c = dv + 1, for the sum.
+    The memory then has an additional column for the sum, c = dv + 1.
     """
 
     normalized: bool = struct.field(pytree_node=False, default=False)
@@ -42,21 +41,21 @@ class Linear:
         return self._divided(query @ state)
 
     def weights(self, query: Float[Array, "... q dk"], writes: Writes, causal: bool = True) -> Float[Array, "... q k"]:
-        """Computes the weights W with context = W values; not causal: of queries after all writes, as `write_all`."""
+        """Computes the weights W with context = W values; not causal: each query reads all writes, like `write_all`."""
         products = products_of(query, writes, causal) * writes.rates[..., None, :]
         if not self.normalized:
             return products
         return _safe_ratio(products, jnp.sum(products, axis=-1, keepdims=True))
 
     def chunk(self, state: Float[Array, "... dk c"], query: Float[Array, "... n dk"], writes: Writes):
-        """Writes and reads n positions at once: (state after them, their contexts)."""
+        """Writes and reads n positions at once; returns (the state after them, their contexts)."""
         total = jnp.cumsum(writes.log_decay, axis=-2)
         updates = writes.rates[..., None] * self._values(writes.values)
         state, context = write_and_read(state, query, writes.keys, updates, total)
         return state, self._divided(context)
 
     def _values(self, values: Float[Array, "... dv"]) -> Float[Array, "... dw"]:
-        """The sum of the weights is the context of values that are one: a further column."""
+        """Adds a column of ones: its context is the sum of the weights."""
         return jnp.concatenate([values, jnp.ones_like(values[..., :1])], axis=-1) if self.normalized else values
 
     def _divided(self, context: Float[Array, "... dw"]) -> Float[Array, "... dv"]:
@@ -71,7 +70,7 @@ def empty(writes: Writes, columns: int) -> Float[Array, "... dk c"]:
 
 
 def products_of(query: Float[Array, "... q dk"], writes: Writes, causal: bool) -> Float[Array, "... q k"]:
-    """Computes q . k, faded by the decay: up to the query, with 0 for later keys, or after all writes if not causal."""
+    """Computes decayed products q . k: causal, with 0 for later keys; or not causal, decayed by all later writes."""
     total = jnp.cumsum(writes.log_decay, axis=-2)
     if not causal:
         return jnp.einsum("...qd,...kd->...qk", query, writes.keys * jnp.exp(total[..., -1:, :] - total))

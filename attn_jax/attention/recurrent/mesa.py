@@ -2,12 +2,12 @@
 
     H_t = a_t H_{t-1} + b_t k_t k_t'        G_t = a_t G_{t-1} + b_t k_t v_t'        context_t = G_t' (H_t + L)^-1 q_t
 
-G_t' (H_t + L)^-1 is the matrix M that minimizes sum_j b_j a_{j+1} ... a_t |M k_j - v_j|^2 + trace(M L M'), L the
-diagonal ridge: where the delta rule takes one step of descent, this is the minimum (von Oswald 2025, arXiv 2506.05233).
+G_t' (H_t + L)^-1 is the matrix M that minimizes sum_j b_j a_{j+1} ... a_t |M k_j - v_j|^2 + trace(M L M'), where L is
+the diagonal ridge. The delta rule takes one step of descent; this is the minimum (von Oswald 2025, arXiv 2506.05233).
 
 It is linear attention with other queries, x_t = (H_t + L)^-1 q_t, solved exactly or by steps of conjugate gradient. A
-step needs products with H_t alone, and those are linear attention too, whose values are the keys; so no H_t is made for
-each position of a chunk. With steps = 0 every H_t of a chunk is formed.
+step only needs products with H_t. These are linear attention too, with keys as values, so no H_t is computed for each
+position of a chunk. With steps = 0 every H_t of a chunk is computed.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from attn_jax.types import Array, Bool, Float
 
 
 class Moments(NamedTuple):
-    """The memory: second moments of the keys, and of keys and values."""
+    """The memory: second moments of the keys, and cross moments of keys and values."""
 
     of_keys: Float[Array, "... dk dk"]
     of_values: Float[Array, "... dk dv"]
@@ -32,17 +32,17 @@ class Moments(NamedTuple):
 
 @struct.dataclass
 class Mesa:
-    """The rule of MesaNet. The decay is one number for all columns of a key, so that H_t stays symmetric."""
+    """The rule of MesaNet. The decay is one number for all columns of a key, so H_t is symmetric."""
 
     ridge: float | Float[Array, "... dk"] = 1.0  # the diagonal of L, positive
-    steps: int = struct.field(pytree_node=False, default=0)  # of conjugate gradient; 0: the system is solved exactly
+    steps: int = struct.field(pytree_node=False, default=0)  # steps of conjugate gradient; 0: exact solution
     ordered: ClassVar[bool] = False  # without decay the order of the writes does not matter
 
     def start(self, writes: Writes) -> Moments:
         """Returns the empty memory for writes of these shapes.
 
         Raises:
-            ValueError: a decay for each column of the keys.
+            ValueError: log_decay has more than one column.
         """
         if writes.log_decay.shape[-1] != 1:
             raise ValueError(f"log_decay has {writes.log_decay.shape[-1]} columns; expected 1 for all of a key")
@@ -60,7 +60,7 @@ class Mesa:
         return self._solve_at(state.of_keys, query) @ state.of_values
 
     def weights(self, query: Float[Array, "... q dk"], writes: Writes, causal: bool = True) -> Float[Array, "... q k"]:
-        """Computes the weights W with context = W values: those of linear attention at the solved queries."""
+        """Computes the weights W with context = W values: the weights of linear attention at the solved queries."""
         start = self.start(writes).of_keys
         if causal:
             solved = self._solve_along(start, query, writes)
@@ -71,7 +71,7 @@ class Mesa:
         return products_of(solved, writes, causal) * writes.rates[..., None, :]
 
     def chunk(self, state: Moments, query: Float[Array, "... n dk"], writes: Writes):
-        """Writes and reads n positions at once: (state after them, their contexts)."""
+        """Writes and reads n positions at once; returns (the state after them, their contexts)."""
         solved = self._solve_along(state.of_keys, query, writes)
         total, rates = jnp.cumsum(writes.log_decay, axis=-2), writes.rates[..., None]
         of_keys, _ = write_and_read(state.of_keys, query, writes.keys, rates * writes.keys, total)
@@ -79,14 +79,14 @@ class Mesa:
         return Moments(of_keys, of_values), context
 
     def _solve_at(self, moments: Float[Array, "... dk dk"], query: Float[Array, "... q dk"]):
-        """Solves (H + L) x = query for several queries and one H."""
+        """Solves (H + L) x = query for several queries and the same H."""
         if self.steps:
             return conjugate_gradient(lambda x: x @ moments + self._ridge * x, query, self.steps)
         lead = jnp.broadcast_shapes(moments.shape[:-2], query.shape[:-2])
         return _solve(self._ridged(moments), jnp.broadcast_to(query, (*lead, *query.shape[-2:])).mT).mT
 
     def _solve_along(self, moments: Float[Array, "... dk dk"], query: Float[Array, "... n dk"], writes: Writes):
-        """Solves (H_t + L) x_t = query_t, H_t after the first t writes to `moments`."""
+        """Solves (H_t + L) x_t = query_t, where H_t is the memory after the first t writes to `moments`."""
         total, rated = jnp.cumsum(writes.log_decay, axis=-2), writes.rates[..., None] * writes.keys
 
         def times_moments(x: Array) -> Array:
@@ -101,7 +101,7 @@ class Mesa:
 
     @property
     def _ridge(self) -> Array:
-        """The ridge, with an axis of positions."""
+        """The ridge, with an added axis of positions."""
         ridge = jnp.asarray(self.ridge)
         return ridge[..., None, :] if ridge.ndim else ridge
 
@@ -121,11 +121,11 @@ def _solve(matrix: Float[Array, "... d d"], right: Float[Array, "... d n"]) -> F
 def conjugate_gradient(
     times: Callable[[Float[Array, "... d"]], Float[Array, "... d"]], right: Float[Array, "... d"], steps: int
 ) -> Float[Array, "... d"]:
-    """Solves A x = right by steps of conjugate gradient from 0, for each row by itself (Hestenes & Stiefel 1952).
+    """Solves A x = right for each row separately, by conjugate gradient from 0 (Hestenes & Stiefel 1952).
 
-    `times` multiplies by A, symmetric and positive definite; with as many steps as columns x is exact. A row stops
-    once its residual reaches rounding error; further steps would only amplify noise. The derivative is that of the
-    exact solution, solved in the same way.
+    `times` multiplies by A, symmetric and positive definite; with as many steps as columns x is exact. A row stops once
+    its residual reaches rounding error, since further steps would only amplify noise. The derivative is the derivative
+    of the exact solution, computed by the same solver.
     """
 
     def solve(times: Callable, right: Array) -> Array:
@@ -146,6 +146,6 @@ def conjugate_gradient(
 
 
 def _ratio(x: Array, y: Array, going: Bool[Array, "..."]) -> Array:
-    """Computes x / y, and 0 where the row is solved."""
+    """Computes x / y; 0 for rows that are solved."""
     going = going & (y > 0)
     return jnp.where(going, x / jnp.where(going, y, 1), 0)

@@ -1,4 +1,4 @@
-"""What each position writes into a memory of fixed size, and products of queries and keys that fade with distance."""
+"""Writes of each position to a memory of fixed size, and products of queries and keys that decay with distance."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,21 +8,21 @@ import jax.numpy as jnp
 from attn_jax.attention.masks import check_key_mask, checked_masks
 from attn_jax.types import Array, Bool, Float, widest
 
-# Log decay: e^-30 is less than the last digit of float32. Cumulated sums of n of them have an error of about 2e-6 n in
-# their differences, and so have the faded products.
+# Least log decay: e^-30 is less than the last digit of float32. Differences of cumulative sums of n log decays have an
+# error of about 2e-6 n, and so have the decayed products.
 STRONGEST = -30.0
 
 
 class Writes(NamedTuple):
-    """Keys and values that positions write, and how: at "..." any leading axes, such as batch and heads.
+    """Keys, values, rates and log decays of positions; "..." are any leading axes, such as batch and heads.
 
-    Masked keys have a key, a value, a rate and a log decay of zero: as if they were deleted.
+    Masked keys have a key, a value, a rate and a log decay of zero, which equals deleting them.
     """
 
     keys: Float[Array, "... k dk"]
     values: Float[Array, "... k dv"]
-    rates: Float[Array, "... k"]  # how strongly each is written
-    log_decay: Float[Array, "... k g"]  # at most 0; before a write the memory is multiplied by its exp; g: 1 or dk
+    rates: Float[Array, "... k"]  # factor of each value
+    log_decay: Float[Array, "... k g"]  # at most 0; the memory is multiplied by exp(log_decay) first; g: 1 or dk
 
 
 @checked_masks
@@ -34,15 +34,15 @@ def make_writes(
     rates: Float[Array, "... k"] | None = None,
     log_decay: Float[Array, "... k g"] | None = None,
 ) -> Writes:
-    """Makes the writes of keys and values, all of one type, float32 or wider.
+    """Makes writes from keys and values, all of the same type, float32 or wider.
 
     Args:
         keys: [..., k, dk].
         values: [..., k, dv].
         key_mask: [..., k], True for keys that are written; None: all.
-        rates: how strongly each is written; None: 1.
-        log_decay: log of what is kept of the memory at each position, for all columns of the keys together (g = 1) or
-            for each (g = dk); None: all is kept. Below -100, such as -inf, nothing is kept.
+        rates: factor of each value; None: 1.
+        log_decay: log of the factor of the memory at each position, the same for all columns of the keys (g = 1) or for
+            each column (g = dk); None: no decay. At STRONGEST or below, such as -inf, the memory is erased.
 
     Raises:
         ValueError: the last axis of log_decay is neither 1 nor dk; the mask is not boolean, or does not fit the keys.
@@ -71,8 +71,8 @@ def faded_products(
 ) -> Float[Array, "... n n"]:
     """Computes A_ij = sum_d query_id key_jd exp(c_id - c_jd) for j <= i, and 0 for j > i; c is `total`.
 
-    With c the cumulative log decay this is what query i reads of a key written at j. The exponents are never positive,
-    so nothing overflows however strong the decay (Yang 2023, arXiv 2312.06635).
+    With c the cumulative log decay, this is the weight with which query i reads key j. The exponents are never
+    positive, so no decay causes an overflow (Yang 2023, arXiv 2312.06635).
     """
     n = total.shape[-2]
     before = jnp.tril(jnp.ones((n, n), bool))[..., None]

@@ -1,4 +1,4 @@
-"""Scores: how well a query and a key match. SCORES has all of them by name."""
+"""Scores: how well a query and a key match. SCORES maps names to scores."""
 
 from attn_jax.attention.scores.base import Score
 from attn_jax.attention.scores.bounded import BOUNDED, QKNorm, Softcap

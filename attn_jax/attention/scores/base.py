@@ -1,10 +1,10 @@
-"""Interface of scores: a module in two parts, so that the part without the query is computed once per memory.
+"""Interface of scores: a module in two parts; the part that needs no query is computed once per memory.
 
     projected_keys = score.project_keys(keys [..., k, dk])
     scores [..., q, k] = score(query [..., q, dq], projected_keys)
 
-Leading axes (batch, heads, beams) are arbitrary and broadcast; a score does not distinguish them. Scores of half
-precision are rounded before a normalizer computes with them, so a score that `widens` gives float32 instead.
+Leading axes (batch, heads, beams) are arbitrary and broadcast; a score treats them all the same. In half precision,
+scores would be rounded before a normalizer uses them, so a score that `widens` returns float32 instead.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ Scores = Float[Array, "... q k"]
 
 
 def unit(x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    """Computes x / |x|, and where |x| < 1e-6 a constant 0, since the gradient would be of the order of 1 / |x|.
+    """Computes x / |x|; if |x| < 1e-6 a constant 0, since the gradient would be of the order of 1 / |x|.
 
-    The sum of squares is in float32 at least: float16 has neither small nor large squares.
+    The sum of squares is in float32 at least: small squares underflow and large squares overflow in float16.
     """
     numbers = wide(x)
     square = jnp.sum(jnp.square(numbers), axis=-1, keepdims=True)
@@ -38,26 +38,26 @@ def products(query: Query, keys: Keys) -> Scores:
 
 
 class ScoreError(ValueError):
-    """Arguments that a score cannot be computed for, such as queries and keys of different widths."""
+    """Raised for arguments that a score is undefined for, such as queries and keys of different widths."""
 
 
 class Score(nn.Module, kw_only=True):
     """score(query [..., q, dq], keys [..., k, dk]) -> [..., q, k].
 
-    To add one, subclass it, define `__call__`, and `project_keys` if part of the score needs no query.
+    To add a score, subclass this class and define `__call__`, and `project_keys` if a part of the score needs no query.
     """
 
-    compact = False  # whether keys out of reach have the score -inf, which needs a normalizer that is `infinite`
-    by_key: ClassVar[bool] = True  # whether the score of a key depends on no other key, and not on its place
+    compact = False  # whether keys out of reach have the score -inf, for which a normalizer must be `infinite`
+    by_key: ClassVar[bool] = True  # whether the score of a key is independent of other keys and of its index
     widens: ClassVar[bool] = False  # whether scores are float32 at least; weights then have the type of query and keys
-    own_width: ClassVar[bool] = False  # whether projected keys, and so queries, have `features` columns
+    own_width: ClassVar[bool] = False  # whether projected keys have `features` columns, and queries need the same width
 
     @nn.nowrap
     def fused_scale(self, features: int) -> float | None:
-        """Returns c where the score is exactly c project_query(query) . projected key, of this width; else None.
+        """Returns c if the score is exactly c project_query(query) . projected key, for this width; else None.
 
-        Such a score may be computed by the fused kernel (see fused.py). A subclass that changes `__call__` has to
-        override this method as well.
+        The fused kernel may compute such a score (see fused.py). A subclass that overrides `__call__` must override
+        this method as well.
         """
         return None
 
@@ -66,15 +66,15 @@ class Score(nn.Module, kw_only=True):
         return keys
 
     def project_query(self, query: Query) -> Query:
-        """Computes what the fused kernel multiplies with the projected keys; the query itself by default."""
+        """Returns the vector whose product with the projected keys the fused kernel computes; by default the query."""
         return query
 
     def place_query(self, query: Query) -> Query:
-        """Returns the place of the query among the projected keys, at which a line is fitted; itself by default."""
+        """Returns the query as a point in the space of projected keys, where a line is fitted; by default the query."""
         return query
 
     def bound(self) -> Callable[[Query, Keys], Scores]:
-        """Returns the score with its parameters as a plain function, which a loop of JAX may call, unlike a module."""
+        """Returns the score with its parameters as a plain function, which, unlike a module, JAX loops can call."""
         variables, score = self.variables, self.clone(parent=None)
         return lambda query, projected_keys: score.apply(variables, query, projected_keys)
 
@@ -84,7 +84,7 @@ class Score(nn.Module, kw_only=True):
 
 
 def same_width(score: Score, query: Array, keys: Array) -> None:
-    """Checks that queries and keys that are compared column by column have the same width.
+    """Checks that queries and keys have the same width.
 
     Raises:
         ScoreError: the widths differ.

@@ -1,4 +1,4 @@
-"""Scores that cannot grow without bound, so that training stays stable: QK norm and the soft cap."""
+"""Bounded scores, which keep training stable: QK norm and the soft cap."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -14,9 +14,9 @@ from attn_jax.types import Array, Float
 class QKNorm(Score, kw_only=True):
     """c cos(query, key): the cosine times a learned scale c > 0, which is the inverse of a temperature.
 
-    Henry 2020 (arXiv 2010.04245). c = sqrt(d) exp(log_scale) starts at sqrt(d), d the width of the queries: there it is
-    the scaled dot product of query and key after an RMS norm of each (without gains), another form of QK norm.
-    |score| <= c. A rotation of queries and keys by their positions changes no norm, so it may come before.
+    Henry 2020 (arXiv 2010.04245). c = sqrt(d) exp(log_scale) starts at sqrt(d), d the width of the queries. At this
+    value it is the scaled dot product after an RMS norm (without gains) of query and key, another form of QK norm.
+    |score| <= c. A rotation of queries and keys by their positions keeps their norms, so it may come before.
     """
 
     widens: ClassVar[bool] = True
@@ -44,15 +44,15 @@ class QKNorm(Score, kw_only=True):
 
 
 class Softcap(Score, kw_only=True):
-    """softcap tanh(score / softcap) of any score: about the score where it is small, and never beyond the cap.
+    """softcap tanh(score / softcap) for any score: close to the score if it is small, never beyond the cap.
 
-    Gemma 2 (Google 2024, arXiv 2408.00118), with a cap of 50 for attention. A bias by position is added afterwards.
+    Gemma 2 (Google 2024, arXiv 2408.00118), with a cap of 50 for attention. A position bias is added after the cap.
 
     Raises:
-        ValueError: a cap that is not above 0, or a compact kernel, whose score is -inf out of reach.
+        ValueError: the cap is not above 0, or the score is a compact kernel, which is -inf out of reach.
     """
 
-    score: Score  # that is capped
+    score: Score  # the score to be capped
     softcap: float = option(50.0, "largest absolute score", at_least=1e-6)
 
     def __post_init__(self):
@@ -67,17 +67,17 @@ class Softcap(Score, kw_only=True):
 
     @property
     def by_key(self) -> bool:
-        """Tells whether the score of a key depends on no other key."""
+        """Tells whether the score of a key is independent of other keys."""
         return self.score.by_key
 
     @property
     def widens(self) -> bool:
-        """Tells whether the scores are in float32 at least."""
+        """Tells whether the scores are float32 at least."""
         return self.score.widens
 
     @property
     def own_width(self) -> bool:
-        """Tells whether projected keys have a width of their own."""
+        """Tells whether projected keys have `features` columns."""
         return self.score.own_width
 
     def project_keys(self, keys: Keys) -> Float[Array, "... k d"]:
@@ -87,7 +87,8 @@ class Softcap(Score, kw_only=True):
         return self.score.place_query(query)
 
     def bound(self) -> Callable[[Query, Keys], Scores]:
-        score = self.score.bound()  # its parameters are elsewhere where it was made in a compact method
+        # Not self.variables: the score has its parameters elsewhere if it was made in a compact method.
+        score = self.score.bound()
         return lambda query, projected_keys: self._capped(score(query, projected_keys))
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:

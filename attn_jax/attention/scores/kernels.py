@@ -2,8 +2,8 @@
 
     u = |query - key| / h         kernel_sum of the score: weights_i = k(u_i) / sum_j k(u_j)         (Nadaraya 1964,
                                                                                                       Watson 1964)
-The logarithm makes them scores like any other: the softmax of the Gaussian score is the Nadaraya-Watson weight, without
-underflow for any width. A key out of the reach of a compact kernel has the score -inf, which kernel_sum accepts.
+The softmax of the Gaussian score is the Nadaraya-Watson weight; as logarithms, the scores do not underflow for any
+width. A key out of reach of a compact kernel has the score -inf, which kernel_sum accepts.
 """
 
 import math
@@ -21,20 +21,21 @@ from attn_jax.types import Array, Dtype, Float, widest
 class Kernel(Score, kw_only=True):
     """log k(u) with u^2 = sum over the columns j of (query_j - key_j)^2 / width_j^2.
 
-    Queries and keys are measured from a point near the queries, so that their distance from the origin costs no digits.
+    Queries and keys are shifted by a point near the queries, so that a large distance from the origin costs no
+    precision.
 
-    A width that is not given is learned, as log_precision = -2 log(width). It starts at d^(1/4) by default, where the
-    product within |query - key|^2 / h^2 is the scaled dot product of Vaswani 2017, and for compact kernels at
-    (2 d)^(1/2), the distance of two random vectors with entries of variance one.
+    If no width is given, it is learned, as log_precision = -2 log(width). It starts at d^(1/4), where the product in
+    |query - key|^2 / h^2 is the scaled dot product of Vaswani 2017; for compact kernels it starts at (2 d)^(1/2), the
+    distance of two random vectors with entries of variance one.
     """
 
     width: tuple = option((), "width, one number or one for each column; (): learned", each=float)
     per_column: bool = option(False, "learn a width for each column")
-    initial: tuple = ()  # where a learned width starts; () is the default above
-    exact: bool = False  # sum squared differences: slower, loses no digits for widths far below the largest distances
+    initial: tuple = ()  # initial value of a learned width; (): the default above
+    exact: bool = False  # sum squared differences: slower, but precise also for widths far below the largest distances
 
-    compact = False  # whether k is 0 from some distance on, and the score -inf
-    has_gradient = True  # with respect to the width
+    compact = False  # whether k is 0, and the score -inf, beyond some distance
+    has_gradient = True  # whether the width has a gradient
 
     def log_kernel(self, squares: Float[Array, "..."]) -> Float[Array, "..."]:
         """Computes log k(u) from u^2; -inf where k is 0."""
@@ -61,7 +62,7 @@ class Kernel(Score, kw_only=True):
         same_width(self, query, projected_keys)
         dtype = widest(query, projected_keys)
         query, projected_keys = query.astype(dtype), projected_keys.astype(dtype)  # the squares overflow in float16
-        if not self.exact:  # squares of years, say, are 4e6, and float32 has 7 digits
+        if not self.exact:  # squares of years, for example, are 4e6, and float32 has 7 digits
             point = common_part(query, projected_keys)
             query, projected_keys = query - point, projected_keys - point
         precision = self.precision(query.shape[-1], dtype)
@@ -81,11 +82,11 @@ class Kernel(Score, kw_only=True):
 
 
 def common_part(query: Query, keys: Keys) -> Float[Array, "... #q d"]:
-    """Returns what all queries have in common: the point of the box around them that is nearest to the origin.
+    """Returns the point nearest to the origin in the bounding box of the queries, to shift queries and keys by.
 
-    It has no gradient. In each column it is the least number where all are positive, the largest where all are
-    negative, else 0. So no query is farther from it than from the origin, whatever the others are, and masked keys have
-    no part in it. Axes of the queries that the keys lack are in one box.
+    In each column it is the least number if all are positive, the largest if all are negative, else 0. So no query is
+    farther from it than from the origin, and masked keys have no influence. It has no gradient. Queries share a box
+    along the axes that the keys lack.
     """
     lacking = [i for i in range(-query.ndim, -2) if -i > keys.ndim or keys.shape[i] == 1]
     box = dict(axis=(*lacking, -2), keepdims=True, where=jnp.isfinite(query))
@@ -109,7 +110,7 @@ class Gaussian(Kernel, kw_only=True):
 class Boxcar(Kernel, kw_only=True):
     """k = 1 if u <= 1, else 0: equal weights within the width. Rosenblatt 1956, for densities.
 
-    It has no gradient, so give it a width.
+    It has no gradient, so the width must be given.
     """
 
     compact = True
@@ -129,7 +130,8 @@ class Triangular(Kernel, kw_only=True):
     compact = True
 
     def log_kernel(self, squares):
-        # The distance has no gradient at 0, and the logarithm none at 1: neither may reach the backward pass.
+        # The distance has no gradient at 0, and the logarithm none at 1: the inner `where` keeps both out of the
+        # backward pass.
         apart = squares > 0
         distance = jnp.where(apart, jnp.sqrt(jnp.where(apart, squares, 1.0)), 0.0)
         near = distance < 1
@@ -177,10 +179,10 @@ def log_ball(features: int) -> float:
 
 
 def check_width(width: tuple, features: int) -> tuple:
-    """Returns the width if it is one positive number, or one for each of the columns.
+    """Returns the width if it is one positive number, or one positive number per column.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the width is neither.
     """
     good = all(isinstance(w, int | float) and math.isfinite(w) and w > 0 for w in width)
     if not good or len(width) not in (1, features):

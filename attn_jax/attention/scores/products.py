@@ -1,4 +1,4 @@
-"""Scores made of products of query and key. base.py has their interface, kernels.py the scores made of distances."""
+"""Scores from products of query and key. base.py has the interface, kernels.py has scores from distances."""
 
 from typing import ClassVar
 
@@ -64,7 +64,7 @@ class Additive(Score, kw_only=True):
     """
 
     features: int = option(256, "width of the hidden layer", at_least=1)
-    use_bias: bool = True  # whether there is a b
+    use_bias: bool = True  # whether there is a bias b
 
     def setup(self):
         self.query = nn.Dense(self.features, use_bias=self.use_bias)
@@ -86,11 +86,11 @@ class Concat(Additive, kw_only=True):
     never formed.
     """
 
-    use_bias: bool = False  # whether there is a bias, which the paper does not have
+    use_bias: bool = False  # whether there is a bias; the paper has none
 
 
 class TanhKey(Score, kw_only=True):
-    """query . tanh(W key + b): an additive score for learned queries, which multiply the hidden layer.
+    """query . tanh(W key + b): an additive score for learned queries, which replace the vector v.
 
     Lin 2017 (arXiv 1703.03130); Yang 2016 (hierarchical attention).
     """
@@ -112,10 +112,10 @@ class TanhKey(Score, kw_only=True):
 
 
 class Location(Score, kw_only=True):
-    """scores = W query: a score of positions that depends on the query alone, with one row of W per position.
+    """scores = W query, with one row of W per position: a score of positions that depends only on the query.
 
-    Luong 2015 (arXiv 1508.04025), equation 8. A memory shorter than `max_length` uses the first rows, so padding
-    changes nothing; a longer one raises a ScoreError.
+    Luong 2015 (arXiv 1508.04025), equation 8. A memory shorter than `max_length` uses the first rows, so padding has no
+    effect; a longer one raises a ScoreError.
     """
 
     max_length: int = option(100, "largest number of keys", at_least=1)
@@ -133,16 +133,16 @@ class Location(Score, kw_only=True):
                 "set a larger max_length or use another score"
             )
         scores = self.position(query)[..., :length]
-        # The keys have no influence, but their leading axes broadcast as in every other score.
+        # The score ignores the keys, but their leading axes broadcast as in every other score.
         leading = jnp.broadcast_shapes(query.shape[:-2], projected_keys.shape[:-2])
         return jnp.broadcast_to(scores, leading + scores.shape[-2:])
 
 
 class Norm(Score, kw_only=True):
-    """|key|: the norm of the key, whatever the query. Malinowski 2018 (arXiv 1808.00300).
+    """|key|: the norm of the key, independent of the query. Malinowski 2018 (arXiv 1808.00300).
 
-    With the reading `top` it is their hard attention without sampling. The choice of keys has no gradient; it is
-    trained indirectly, since keys whose norm the loss increases are read more often.
+    With the reading `top` it is their hard attention without sampling. The choice of keys has no gradient. It is
+    trained indirectly: training changes the norms of the keys that are read.
     """
 
     widens: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""The score of Performers: the logarithm of an estimate of the kernel of softmax by random features."""
+"""The score of Performers: the logarithm of a random-feature estimate of the softmax kernel."""
 
 from typing import ClassVar
 
@@ -12,15 +12,15 @@ from attn_jax.types import Array, Float, wide
 
 
 class RandomFeatures(Score, kw_only=True):
-    """log(phi(query) . phi(key)), whose softmax has the weights of the Performer; see attention/random_features.py.
+    """log(phi(query) . phi(key)), whose softmax gives the weights of the Performer; see attention/random_features.py.
 
     Choromanski 2020 (arXiv 2009.14794). An estimate of the scaled dot product with `num_features` orthogonal directions
-    that are fixed, not learned. To look at the weights that the linear form does not make, and beside the exact ones;
-    it takes quadratic time, as any score.
+    that are fixed, not learned. It shows the weights, which the linear form does not compute, for comparison with the
+    exact weights; like any score it takes quadratic time.
     """
 
     num_features: int = option(64, "number of random directions", at_least=1)
-    seed: int = 0  # of the directions
+    seed: int = 0  # seed of the directions
 
     widens: ClassVar[bool] = True
 
@@ -32,7 +32,7 @@ class RandomFeatures(Score, kw_only=True):
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)
         of_query, of_keys = self.features(query), self.features(projected_keys)
-        # In parts that cannot overflow; of each row and each key the largest feature is 1.
+        # Factored to avoid overflow: the largest feature of each query and of each key is scaled to 1.
         largest = [jax.lax.stop_gradient(jnp.max(x, axis=-1, keepdims=True)) for x in (of_query, of_keys)]
         parts = [jnp.exp(x - m) for x, m in zip((of_query, of_keys), largest, strict=True)]
         product = jnp.einsum("...qm,...km->...qk", *parts)

@@ -171,6 +171,8 @@ class TrajectoryObjective(SoftObjective, kw_only=True):
 
         loss, nll = (split(x) for x in readout.losses(steps.readout, jnp.repeat(targets, n, axis=0)))
         log_prob, real = split(steps.log_prob), real[..., None]
+        # The surrogate of the class docstring. R_t, b_t are constants, so the second term has a gradient only through
+        # log a(x_t). `own` trains only the baseline. Both contribute a gradient but no value to the loss.
         reward = jax.lax.stop_gradient(jnp.cumsum((loss * real)[:, ::-1], axis=1)[:, ::-1])
         value = self.baseline.value(steps.query)
         if self.leave_one_out:

@@ -1,1 +1,1 @@
-"""Tasks of images: files with captions or questions, and generated scenes with true boxes."""
+"""Image tasks: files with captions or questions, and generated scenes with true boxes."""

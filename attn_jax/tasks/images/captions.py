@@ -12,9 +12,9 @@ from attn_jax.tasks.images.scene import Box, Scene, Thing, World
 
 
 class Caption(NamedTuple):
-    """A target of one or more words, the boxes of the objects that each is about, and the question if it answers one.
+    """A target of one or more words, the boxes of the objects that each word refers to, and the question if any.
 
-    Where boxes belong to the whole scene ("no" to "is there a red 3"), there are none.
+    A word that refers to the whole scene ("no" to "is there a red 3") has no boxes.
     """
 
     words: tuple[str, ...]
@@ -34,7 +34,7 @@ def attributes(world: World, scene: Scene, rng: np.random.Generator) -> Caption:
 
 
 def relations(world: World, scene: Scene, rng: np.random.Generator) -> Caption:
-    """Says how each object lies to the next: a red 7 left of a blue 3 above a green 1."""
+    """States the position of each object relative to the next: a red 7 left of a blue 3 above a green 1."""
     words, boxes = [], []
     for before, thing in zip((None, *scene.things), scene.things, strict=False):
         link = () if before is None else RELATIONS[relation(before, thing)]
@@ -47,7 +47,7 @@ RELATIONS = {"left": ("left", "of"), "right": ("right", "of"), "above": ("above"
 
 
 def relation(a: Thing, b: Thing) -> str:
-    """Returns how `a` lies to `b`: along the axis on which their centres are further apart."""
+    """Returns the position of `a` relative to `b`, along the axis on which their centres are further apart."""
     across, down = (b.box[i] + b.box[i + 2] - a.box[i] - a.box[i + 2] for i in (0, 1))
     if abs(across) >= abs(down):
         return "left" if across > 0 else "right"
@@ -55,7 +55,7 @@ def relation(a: Thing, b: Thing) -> str:
 
 
 def ask(world: World, scene: Scene, rng: np.random.Generator) -> Caption:
-    """Asks one of four kinds of questions, each answered by one word; the first two only where one object is meant."""
+    """Asks a question of one of four kinds, answered by one word; what_color and what_next need a unique object."""
     single = [thing for thing in scene.things if sum(other.word == thing.word for other in scene.things) == 1]
     kinds = [count_color, is_there]
     if single:
@@ -90,7 +90,7 @@ def count_color(world: World, scene: Scene, single: list[Thing], rng: np.random.
 
 
 def is_there(world: World, scene: Scene, single: list[Thing], rng: np.random.Generator) -> Caption:
-    """is there a red 3: half of the answers are yes, and most others differ in the colour alone"""
+    """is there a red 3: half of the answers are yes, and most "no" questions are wrong only in the colour"""
     thing = scene.things[rng.integers(len(scene.things))]
     color = thing.color
     if rng.random() < 0.5 and world.num_colors > 1:
@@ -104,7 +104,7 @@ FORMS = {"read": read, "attributes": attributes, "relations": relations, "questi
 
 
 def vocabulary_of(world: World, form: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns (words of questions, words of captions or answers) of a form, whether seen or not."""
+    """Returns all possible words of a form: (words of questions, words of captions or answers)."""
     words, colors = world.words, world.colors
     if form == "questions":
         asked = "what color is the comes before after how many are there a".split()

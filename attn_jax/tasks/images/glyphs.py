@@ -1,6 +1,6 @@
-"""What objects look like: digits, letters and shapes as small grey bitmaps, cropped to their ink.
+"""Bitmaps of objects: digits, letters and shapes in grey, cropped to their ink.
 
-A face is a typeface, or a digit that somebody wrote, such as "mnist:17", see attn_jax.tasks.images.real_digits.
+A face is a typeface, or a handwritten digit, such as "mnist:17", see attn_jax.tasks.images.real_digits.
 """
 
 import functools
@@ -12,24 +12,24 @@ from jaxtyping import Float
 from attn_jax.tasks.images.real_digits import REAL, drawn
 
 SHAPES = ("square", "disc", "triangle", "cross", "ring")
-KINDS = {  # task.kinds -> the words for such objects
+KINDS = {  # task.kinds -> the words for objects of this kind
     "digits": tuple("0123456789"),
     "letters": tuple("abcdefghijklmnopqrstuvwxyz"),
     "shapes": SHAPES,
 }
-# Of matplotlib's own fonts: those of training, and those of validation and test, which training has not seen.
+# Fonts of matplotlib: FACES for training, and NEW_FACES, not seen in training, for validation and test.
 FACES = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSerif", "DejaVuSansMono", "STIXGeneral", "STIXGeneralBol", "cmss10")
 NEW_FACES = ("DejaVuSerif-Bold", "DejaVuSansMono-Bold", "cmb10")
-GLYPHS = ("fonts", *REAL)  # task.glyphs: where digits come from; letters are always of fonts
-DIGIT_HEIGHT = 0.72  # of a digit, in ems
-INK = 0.2  # pixels of less are not part of the box
+GLYPHS = ("fonts", *REAL)  # task.glyphs: source of the digits; letters always come from fonts
+DIGIT_HEIGHT = 0.72  # height of a digit, in ems
+INK = 0.2  # least ink of a pixel inside of the box
 
 
 @functools.lru_cache(maxsize=4096)
 def bitmap(word: str, size: int, face: str, folder: str = "") -> Float[np.ndarray, "h w"]:
-    """Draws an object about `size` pixels high: 1 is ink, 0 is not; no row or column at the border is empty.
+    """Draws an object about `size` pixels high: 1 is ink, 0 is background; cropped to the ink.
 
-    Shapes have no face. `folder` has the files of written digits.
+    Shapes have no face. `folder` has the files of handwritten digits.
     """
     if word in SHAPES:
         return _crop(_shape(word, size))
@@ -44,7 +44,7 @@ def bitmap(word: str, size: int, face: str, folder: str = "") -> Float[np.ndarra
 
 
 def _shape(word: str, size: int) -> Float[np.ndarray, "h w"]:
-    fine = 4  # points of each pixel in each direction
+    fine = 4  # points per pixel in each direction
     places = (np.arange(size * fine) + 0.5) / (size * fine) * 2 - 1
     y, x = np.meshgrid(places, places, indexing="ij")
     radius = np.hypot(x, y)
@@ -65,7 +65,7 @@ def _crop(image: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 
 
 def choose_face(word: str, rng: np.random.Generator, *, glyphs: str, folder: str, new: bool) -> str:
-    """Samples the face of an object; `new` ones are those that training never has.
+    """Samples the face of an object; `new` faces do not occur in training.
 
     Raises:
         UserError: the digits cannot be read.

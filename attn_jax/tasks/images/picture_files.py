@@ -1,11 +1,11 @@
-"""Own images: PNG or JPEG files of one size in a folder, with a file of captions, or of questions and answers.
+"""Images from files: PNG or JPEG files of one size in a folder, with a file of captions, or of questions and answers.
 
-A line of a captions file is `image TAB caption`, of a file of questions `image TAB question TAB answer`. One more field
-may have the true boxes of each word of the caption or answer, which nothing is trained with:
+A line of a captions file is `image TAB caption`, a line of a file of questions `image TAB question TAB answer`. An
+additional field may contain the true boxes of each word of the caption or answer, which are not used in training:
 
     street.png TAB a red car left of a tree TAB - 4,20,18,30 4,20,18,30 - - - 30,5,44,40
 
-A box is left,top,right,bottom in pixels, right and bottom outside; several are joined by "+", and "-" is none.
+A box is left,top,right,bottom in pixels, with right and bottom exclusive; "+" joins several boxes, and "-" is no box.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from attn_jax.tasks.images.pictures import PictureTask, check_image, read_image
 from attn_jax.tasks.images.scene import Box
 from attn_jax.token_ids import SPECIAL
 
-SHUFFLE_SEED = 0  # of the images that are held out: the same for every seed of a run
+SHUFFLE_SEED = 0  # seed of the held-out images: the same for every seed of a run
 
 
 def _images(pairs: Pairs) -> list[str]:
@@ -36,7 +36,7 @@ def _images(pairs: Pairs) -> list[str]:
 
 
 def image_of(source: str) -> str:
-    """Returns the name of the image of a source."""
+    """Returns the file name of the image in a source."""
     return source.partition("\t")[0]
 
 
@@ -44,7 +44,7 @@ def read_captions(folder: pathlib.Path, file: str, questions: bool) -> Pairs:
     """Reads a file of captions, or of questions and answers.
 
     Raises:
-        UserError: it cannot be read, a line has too few or empty fields, there is no such image, or boxes are none.
+        UserError: the file cannot be read; a line has missing or empty fields, an unknown image, or wrong boxes.
     """
     path, kind = folder / file, "image TAB question TAB answer" if questions else "image TAB caption"
     sources, targets, boxes = [], [], []
@@ -71,7 +71,7 @@ def read_boxes(text: str, num_words: int, where: str) -> tuple[tuple[Box, ...], 
     """Reads the boxes of each word.
 
     Raises:
-        UserError: there are not as many as words, or one is no box.
+        UserError: the number of boxes is not the number of words, or a box is not of the form left,top,right,bottom.
     """
     words = text.split()
     if len(words) != num_words:
@@ -91,10 +91,10 @@ def read_boxes(text: str, num_words: int, where: str) -> tuple[tuple[Box, ...], 
 
 
 def check_images(names: list[str], channels: int) -> tuple[tuple[int, int, int], dict[str, int]]:
-    """Returns (shape of the images, crc32 of each file), after a look at each: a damaged one would stop a training.
+    """Returns (shape of the images, crc32 of each file), after reading each file: a damaged one would stop training.
 
     Raises:
-        UserError: there is a file that is no image, or an image of another size than the first.
+        UserError: a file is not an image, or has another size than the first image.
     """
     first, size, sums = names[0], None, {}
     read_image(pathlib.Path(first), channels)
@@ -109,10 +109,10 @@ def check_images(names: list[str], channels: int) -> tuple[tuple[int, int, int],
 
 
 def check_boxes(pairs: Pairs, image: tuple[int, int, int]) -> None:
-    """Checks that boxes are inside of their images.
+    """Checks that boxes are inside their images.
 
     Raises:
-        UserError: a box is outside, or empty.
+        UserError: a box is outside of its image, or empty.
     """
     for source, boxes in zip(pairs.source, pairs.boxes or (), strict=False):
         for left, top, right, bottom in (box for own in boxes for box in own):
@@ -125,7 +125,7 @@ def check_boxes(pairs: Pairs, image: tuple[int, int, int]) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PictureFilesOptions(PictureTaskOptions):
-    """Options of the task of own images with captions."""
+    """Options of the task of captioning images from files."""
 
     name: ClassVar[str] = "pictures"
 
@@ -154,7 +154,7 @@ class PictureFilesOptions(PictureTaskOptions):
         """Makes the task.
 
         Raises:
-            UserError: a file cannot be read, a line is no caption, or images have different sizes.
+            UserError: a file cannot be read, a line has the wrong form, or images have different sizes.
         """
         if self.channels == 2:
             raise UserError("task.channels is 2; expected 3 (colours) or 1 (grey)")

@@ -1,4 +1,4 @@
-"""Options that tasks of images share."""
+"""Options shared by image tasks."""
 
 import dataclasses
 from typing import ClassVar
@@ -8,6 +8,6 @@ from attn_jax.tasks.options import TextOptions
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PictureTaskOptions(TextOptions):
-    """Options of every task whose sources are images: the lengths of batches are those of questions and targets."""
+    """Options of tasks whose sources are images; lengths in batches are lengths of questions and targets."""
 
     data_kinds: ClassVar[tuple[str, ...]] = ("pictures",)

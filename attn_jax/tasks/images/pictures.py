@@ -1,7 +1,7 @@
-"""Sources that are images: galleries, which find the image that a text names, and batches of images.
+"""Sources that are images: galleries, which find images by name, and batches of images.
 
-A source is the text `image` or `image TAB question`. Pixels stay uint8 until a model reads them on the device, and a
-batch is made when it is needed, so memory holds no more images than KEPT_BYTES allow.
+A source is the text `image` or `image TAB question`. Pixels stay uint8 until a model reads them on the device. Batches
+are made on demand, and at most KEPT_BYTES of images are kept in memory.
 """
 
 import contextlib
@@ -28,11 +28,11 @@ from attn_jax.tasks.task import Task
 from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Picture
 
-KEPT_BYTES = 2**28  # of images in memory, such as 38,000 of 48 x 48 pixels
+KEPT_BYTES = 2**28  # largest size of the images kept in memory, such as 38,000 of 48 x 48 pixels
 SPLITS = ("train", "valid", "test")
-MOST_DIGITS = 18  # of the number of a scene
-DEEP = ("I", "F")  # PIL's modes of more than 8 bits begin with one of them
-FORMATS = ("PNG", "JPEG", "MPO")  # of PIL; MPO is a JPEG file with further images after the first, as cameras write
+MOST_DIGITS = 18  # largest number of digits in the number of a scene
+DEEP = ("I", "F")  # first letters of PIL's modes with more than 8 bits
+FORMATS = ("PNG", "JPEG", "MPO")  # formats of PIL; MPO is a JPEG file with further images, from cameras
 EXPECTED = "expected a PNG or JPEG file"
 
 
@@ -44,7 +44,7 @@ class Gallery(Protocol):
         """Returns an image.
 
         Raises:
-            UserError: there is none of this name, or it has another shape than all others.
+            UserError: there is no image of this name, or it has another shape than the others.
         """
         ...
 
@@ -64,7 +64,7 @@ class FileGallery:
         return found
 
     def version(self, name: str) -> Any:
-        """Returns what changes when the file of a name is written anew; None where there is no such file."""
+        """Returns a value that changes when the file is rewritten; None if there is no such file."""
         try:
             found = user_path(name).stat()
         except (OSError, ValueError):
@@ -73,26 +73,26 @@ class FileGallery:
 
 
 class SceneGallery(FileGallery):
-    """Generated scenes, named by split and number, such as "test:17"; any other name is that of a file."""
+    """Generated scenes, named by split and number, such as "test:17"; other names are file names."""
 
     def __init__(self, world: World, seed: int):
         super().__init__((world.canvas, world.canvas, 3))
         self.world, self.seed = world, seed
 
     def scene(self, name: str) -> Scene | None:
-        """Samples the scene of a name; None if the name is no scene's."""
+        """Samples the scene of a name; None if the name is a file name."""
         if not self.names_scene(name):
             return None
         split, _, number = name.partition(":")
         return self.world.sample((self.seed, SPLITS.index(split), int(number)), new=split != "train")
 
     def names_scene(self, name: str) -> bool:
-        """Tells whether a name is that of a scene."""
+        """Tells whether a name is the name of a scene."""
         split, _, number = name.partition(":")
         return split in SPLITS and number.isdecimal() and len(number) <= MOST_DIGITS
 
     def version(self, name: str) -> Any:
-        """Returns None of a scene, which never changes, else as that of a file."""
+        """Returns None for a scene, which never changes; for a file see FileGallery."""
         return None if self.names_scene(name) else super().version(name)
 
     def pixels(self, name: str) -> UInt8[np.ndarray, "h w c"]:
@@ -103,10 +103,10 @@ class SceneGallery(FileGallery):
 
 @contextlib.contextmanager
 def opened(path: pathlib.Path) -> Iterator[Any]:
-    """Opens an image of PIL, of one of the FORMATS; its pixels are read when they are asked for.
+    """Opens an image with PIL, in one of the FORMATS; its pixels are read on demand.
 
     Raises:
-        UserError: the file cannot be read, or is no such image, there or in what is done with it.
+        UserError: the file is unreadable or not such an image, on opening or within the `with` block.
     """
     from PIL import Image
 
@@ -117,20 +117,20 @@ def opened(path: pathlib.Path) -> Iterator[Any]:
             if image.format == "PNG" and getattr(image, "n_frames", 1) > 1:
                 raise UserError(f"{path}: an animation of {image.n_frames} images; {EXPECTED} of one image")
             yield image
-    except UserError:  # a ValueError, of what is done with the image
+    except UserError:  # a ValueError from the `with` block
         raise
     except OSError as error:
         why = f"not an image that can be read; {EXPECTED}" if error.strerror is None else reason(error)
         raise UserError(f"{path}: {why}") from error
-    except (ValueError, SyntaxError, Image.DecompressionBombError) as error:  # of damaged files, and of huge ones
+    except (ValueError, SyntaxError, Image.DecompressionBombError) as error:  # from damaged or huge files
         raise UserError(f"{path}: not an image that can be read; {EXPECTED}") from error
 
 
 def read_image(path: pathlib.Path, channels: int = 3) -> UInt8[np.ndarray, "h w c"]:
-    """Reads a PNG or JPEG file of 8 bits a channel, upright as a viewer shows it; what is transparent is over white.
+    """Reads a PNG or JPEG file with 8 bits per channel, upright as in a viewer, with a white background if transparent.
 
     Raises:
-        UserError: it cannot be read, is no such image, or has more bits.
+        UserError: the file cannot be read, is not such an image, or has more than 8 bits per channel.
     """
     with opened(path) as image:
         check_depth(path, image)
@@ -145,26 +145,26 @@ def read_image(path: pathlib.Path, channels: int = 3) -> UInt8[np.ndarray, "h w 
 
 
 def check_image(path: pathlib.Path) -> tuple[int, int]:
-    """Returns height and width of an image as `read_image` has it, after a look at its data and its checksums.
+    """Returns height and width of an image as `read_image` does, after checking its data and checksums.
 
     Raises:
-        UserError: it cannot be read, is no such image, is damaged, or has more than 8 bits a channel.
+        UserError: the file cannot be read, is not such an image, is damaged, or has more than 8 bits per channel.
     """
     with opened(path) as image:
         check_depth(path, image)
-        image.verify()  # of a PNG file; the image cannot be used afterwards
+        image.verify()  # checks a PNG file; the image cannot be used afterwards
     with opened(path) as image:
         return upright(image).size[::-1]
 
 
 def upright(image: Any) -> Any:
-    """Reads the pixels of an image of PIL and turns it by the orientation in its EXIF data, as viewers do.
+    """Reads the pixels of a PIL image and rotates it by the orientation in its EXIF data, as viewers do.
 
-    EXIF data that cannot be parsed turn nothing, as in viewers.
+    EXIF data that cannot be parsed are ignored, as in viewers.
     """
     from PIL import ImageOps
 
-    image.load()  # an error of the pixels, unlike one of the EXIF data, is the caller's
+    image.load()  # outside of `try`: errors in the pixels, unlike errors in the EXIF data, must be raised
     try:
         return ImageOps.exif_transpose(image)
     except Exception:
@@ -172,17 +172,17 @@ def upright(image: Any) -> Any:
 
 
 def check_depth(path: pathlib.Path, image: Any) -> None:
-    """Raises a UserError if an image of PIL has more than 8 bits a channel: what is above 255 would be cut off."""
+    """Raises a UserError if a PIL image has more than 8 bits per channel, since values above 255 would be clipped."""
     if image.mode.startswith(DEEP):
         raise UserError(f"{path}: more than 8 bits a channel; expected an image of 8 bits")
 
 
 def gallery_of(images: Images) -> Gallery:
-    """Returns the gallery of the images that the sources of a run name."""
+    """Returns the gallery of the images named in the sources of a run."""
     return _gallery(json.dumps(images.world, sort_keys=True), images.shape)
 
 
-@functools.lru_cache(maxsize=4)  # for the images that it keeps
+@functools.lru_cache(maxsize=4)  # cached because of the images that it keeps
 def _gallery(world: str, image: tuple[int, int, int]) -> "Kept":
     given = json.loads(world)
     if not given:
@@ -196,9 +196,9 @@ def _gallery(world: str, image: tuple[int, int, int]) -> "Kept":
 
 
 class Kept:
-    """A gallery that keeps the images it has found, as many as KEPT_BYTES hold, until their files change.
+    """A gallery that keeps images in memory, at most KEPT_BYTES, until their files change.
 
-    `sums` has the crc32 of the pixels of each, by its name.
+    `sums` maps each name to the crc32 of the pixels.
     """
 
     def __init__(self, gallery: FileGallery):
@@ -218,10 +218,10 @@ class Kept:
 
 
 class PictureRows(NamedTuple):
-    """Sources that are images, with their questions: where a batch of texts has a Ragged, a batch of images has these.
+    """Sources that are images with their questions: the counterpart of Ragged for batches of images.
 
-    The words of a question end with eos; images without questions have none. `length` of a source is that of its
-    question, at least 1.
+    The words of a question end with eos; images without questions have no words. `lengths` are lengths of the
+    questions, at least 1.
     """
 
     names: list[str]
@@ -242,7 +242,7 @@ class PictureRows(NamedTuple):
         return np.maximum(self.words.lengths, 1)
 
     def gather(self, indices: Int[np.ndarray, "..."], length: int) -> tuple[Picture, np.ndarray]:
-        """Returns (the images at `indices` [...] with their questions padded to `length`, where there are words).
+        """Returns (the images at `indices` [...] with their questions padded to `length`, mask of the real words).
 
         FILL gives a black image without a question.
         """
@@ -257,7 +257,7 @@ class PictureRows(NamedTuple):
 def encode_pictures(
     pairs: Pairs, source_vocabulary: Questions, target_vocabulary: Vocabulary, facts: Images
 ) -> EncodedPairs:
-    """Encodes questions and targets as ids; the images are found when a batch is made."""
+    """Encodes questions and targets as ids; images are found when a batch is made."""
     names = [text.partition("\t")[0] for text in pairs.source]
     asks = len(source_vocabulary) > len(SPECIAL)
     words = encode(pairs.source, source_vocabulary) if asks else make_ragged([[]] * len(names))
@@ -267,13 +267,13 @@ def encode_pictures(
 
 @dataclasses.dataclass(frozen=True)
 class PictureTask(Task):
-    """A task whose sources are images; `files` are the checksums of those that are read from files, by what they are.
+    """A task whose sources are images; `files` maps descriptions of data files to checksums.
 
-    What names images of a split has its name, such as "train images".
+    A description of images begins with their split, such as "train images".
     """
 
     files: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def checksums(self) -> dict[str, int]:
-        """Returns those of the splits and of the files; see Task.checksums."""
+        """Returns the checksums of the splits and of the files; see Task.checksums."""
         return super().checksums() | self.files

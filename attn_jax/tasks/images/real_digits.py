@@ -1,7 +1,7 @@
-"""Digits that people wrote, as small grey bitmaps: those of scikit-learn, and MNIST from its own files.
+"""Handwritten digits as small grey bitmaps, from scikit-learn or from the MNIST files.
 
-An image is in [0, 1], 1 is ink. Every fifth one is held out for validation and test. Where a folder has both parts of
-MNIST, its training images are for training, and its test images are held out.
+An image is in [0, 1]; 1 is ink. Every fifth image is held out for validation and test. If a folder has both parts of
+MNIST, the training images are for training, and the test images are held out.
 """
 
 import functools
@@ -16,14 +16,14 @@ from jaxtyping import Bool, Float, Int
 from attn_jax.data.files import reason
 from attn_jax.errors import UserError
 
-PARTS = {"train": False, "t10k": True}  # of MNIST, by the beginning of the names of its files -> held out
+PARTS = {"train": False, "t10k": True}  # parts of MNIST: first part of their file names -> held out
 EVERY = 5
 INK = 0.1  # a pixel above this is ink
 MAGIC = {"images-idx3": 0x803, "labels-idx1": 0x801}
 
 
 class Digits(NamedTuple):
-    """Images of digits; `checksum` is that of the files that they are from."""
+    """Images of digits; `checksum` is the checksum of their files."""
 
     images: Float[np.ndarray, "n h w"]
     labels: Int[np.ndarray, " n"]
@@ -31,18 +31,18 @@ class Digits(NamedTuple):
     checksum: int = 0
 
     def numbers(self, digit: int, held_out: bool) -> Int[np.ndarray, " m"]:
-        """Returns the numbers of the images of a digit."""
+        """Returns the indices of the images of a digit."""
         return np.flatnonzero((self.labels == digit) & (self.held_out == held_out))
 
 
 def every_fifth(count: int) -> Bool[np.ndarray, " n"]:
-    """Returns True for the images that are held out."""
+    """Returns a mask that is True for held-out images."""
     return np.arange(count) % EVERY == EVERY - 1
 
 
 @functools.cache
 def of_scikit_learn(folder: str = "") -> Digits:
-    """The 1,797 digits of 8 x 8 pixels of sklearn.datasets.load_digits.
+    """Reads the 1,797 digits of 8 x 8 pixels from sklearn.datasets.load_digits.
 
     Raises:
         UserError: scikit-learn is not installed.
@@ -60,10 +60,10 @@ def of_scikit_learn(folder: str = "") -> Digits:
 
 @functools.cache
 def of_mnist(folder: str) -> Digits:
-    """MNIST, from the idx files in a folder, packed (.gz) or not.
+    """Reads MNIST from the idx files in a folder, compressed (.gz) or not.
 
     Raises:
-        UserError: no file is there, one is damaged, or an image is blank.
+        UserError: there is no file, a file is damaged, or an image is blank.
     """
     found, crc32 = [], 0
     for part, held_out in PARTS.items():
@@ -100,7 +100,7 @@ def read_idx(path: pathlib.Path, magic: int) -> np.ndarray:
     """Reads an idx file: the magic number, the length of each axis, then bytes.
 
     Raises:
-        UserError: it cannot be read, or is another kind of file.
+        UserError: the file cannot be read, or is of another kind.
     """
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()

@@ -1,4 +1,4 @@
-"""Scenes: objects at random places of a small image, drawn from a few numbers whenever the image is needed."""
+"""Scenes: objects at random places of a small image, sampled from a seed whenever the image is needed."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ COLORS = {
     "purple": (210, 90, 240),
     "white": (235, 235, 235),
 }
-ORDERS = {"left_to_right": 0, "top_to_bottom": 1}  # task.order -> the axis of a box that is read along
-APART = 1  # empty pixels around an object
-STEP = 3  # pixels between the places of two objects along the reading order, which is so never in doubt
-TRIES = 60  # at a place for an object, and at a whole scene
-PIECE = 4  # pixels of a side of a piece of clutter
+ORDERS = {"left_to_right": 0, "top_to_bottom": 1}  # task.order -> the reading axis of a box
+APART = 1  # least number of empty pixels between objects
+STEP = 3  # least distance in pixels of two objects along the reading order, which keeps the order unambiguous
+TRIES = 60  # number of tries for the place of an object, and for a whole scene
+PIECE = 4  # side of a piece of clutter, in pixels
 
-Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels; right and bottom are outside
+Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels; right and bottom are exclusive
 
 
 class Thing(NamedTuple):
@@ -43,27 +43,27 @@ class Scene(NamedTuple):
 
     things: tuple[Thing, ...]
     seed: tuple[int, ...]
-    new: bool = False  # of faces that training never has
+    new: bool = False  # with faces that do not occur in training
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class World:
-    """The parts of scenes. Every scene is a function of (seed, number of the split, number of the scene).
+    """The distribution of scenes. Every scene is a function of (seed, number of the split, number of the scene).
 
     Attributes:
-        canvas: pixels of a side of the image.
+        canvas: side of the image, in pixels.
         kinds: names in KINDS.
-        num_colors: the first so many of COLORS.
+        num_colors: number of colours, the first ones of COLORS.
         sizes: heights of objects, in pixels.
-        num_objects: the fewest and the most objects of a scene.
-        clutter: the most pieces of clutter.
+        num_objects: least and largest number of objects in a scene.
+        clutter: largest number of pieces of clutter.
         noise: standard deviation of the noise of each pixel, where white is 1.
         order: name in ORDERS.
-        glyphs: name in GLYPHS, where digits come from.
-        folder: of the files of written digits.
+        glyphs: name in GLYPHS, the source of digits.
+        folder: folder with the files of handwritten digits.
 
     Raises:
-        UserError: from `sample`, so many objects do not fit, or written digits cannot be read.
+        UserError: from `sample`, if the objects do not fit into the image, or handwritten digits cannot be read.
     """
 
     canvas: int
@@ -88,7 +88,7 @@ class World:
         return tuple(COLORS)[: self.num_colors]
 
     def sample(self, seed: tuple[int, ...], *, new: bool = False) -> Scene:
-        """Samples a scene, with the faces of training or with new ones."""
+        """Samples a scene, with faces of training or with new faces."""
         rng = np.random.default_rng(seed)
         count = int(rng.integers(self.num_objects[0], self.num_objects[1] + 1))
         for _ in range(TRIES):
@@ -125,12 +125,12 @@ class World:
         return bitmap(word, size, face, self.folder)
 
     def render(self, scene: Scene) -> UInt8[np.ndarray, "h w 3"]:
-        """Draws a scene: clutter, the objects over it, noise over all."""
+        """Draws a scene: clutter, then the objects, then noise."""
         rng = np.random.default_rng((*scene.seed, 1))
         image = np.zeros((self.canvas, self.canvas, 3), np.float32)
         for _ in range(int(rng.integers(self.clutter + 1))):
             word, face = str(rng.choice(self.words)), scene.things[0].face
-            if self.glyphs in REAL:  # a written digit is one digit
+            if self.glyphs in REAL:  # clutter of handwritten digits needs a face for its own digit
                 face = self._face(word, rng, scene.new)
             mask = self.bitmap(word, max(self.sizes), face)
             top, left = (int(rng.integers(max(1, side - PIECE + 1))) for side in mask.shape)

@@ -22,19 +22,19 @@ from attn_jax.tasks.options import SEED
 
 NUM_EXAMPLES = 10_000  # training scenes by default
 TEST_SIZE = 500
-CAPTION_SEED = 2  # last part of the seed of a caption; that of a scene has none, that of its noise 1
+CAPTION_SEED = 2  # last part of the seed of a caption; the seed of a scene lacks this part, the seed of its noise has 1
 
 
 def images_of(world: World, seed: int) -> Images:
-    """Returns what the images of a world are."""
+    """Describes the images of a world."""
     return Images((world.canvas, world.canvas, 3), dataclasses.asdict(world) | {"seed": seed})
 
 
 def check_world(world: World) -> None:
-    """Checks what scenes are made of.
+    """Checks the options of a world.
 
     Raises:
-        UserError: an option is out of range, or written digits cannot be read.
+        UserError: an option is out of range, or handwritten digits cannot be read.
     """
     if not world.kinds:
         raise UserError(f"task.kinds is empty; expected some of {', '.join(KINDS)}")
@@ -52,7 +52,7 @@ def check_world(world: World) -> None:
 
 
 def blind(splits: dict[str, Pairs]) -> float:
-    """Returns the share of test answers that are the commonest one of their question in training."""
+    """Returns the share of test answers that equal the most frequent answer to their question in training."""
     answers: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     for source, answer in zip(splits["train"].source, splits["train"].target, strict=True):
         answers[source.partition("\t")[2]][answer] += 1
@@ -66,8 +66,8 @@ class ScenesOptions(PictureTaskOptions):
     """Options of the task of generated scenes.
 
     A scene is a function of (seed, split, number), and its image is drawn when a batch needs it, so a smaller split is
-    the beginning of a larger one. The digits and letters of validation and test are of other typefaces than those of
-    training, and written digits are others. The test split has TEST_SIZE.
+    the beginning of a larger one. Validation and test have other typefaces, and other handwritten digits, than
+    training. The test split has TEST_SIZE scenes.
     """
 
     name: ClassVar[str] = "scenes"
@@ -91,7 +91,7 @@ class ScenesOptions(PictureTaskOptions):
     valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PictureTask:
-        """Makes the task; raises a UserError if an option is out of range, or so many objects do not fit."""
+        """Makes the task; raises a UserError if an option is out of range, or the objects do not fit."""
         world = self.world(data_dir)
         kept = None if kept is None else self.renewed(kept, data_dir=data_dir)
         check_world(world)
@@ -117,7 +117,7 @@ class ScenesOptions(PictureTaskOptions):
         return PictureTask("scenes", splits, *kept, stats=stats, examples=examples, files=files)
 
     def world(self, data_dir: str) -> World:
-        """Returns what scenes are made of."""
+        """Builds the world of these options."""
         return World(
             canvas=self.canvas,
             kinds=self.kinds,
@@ -132,7 +132,7 @@ class ScenesOptions(PictureTaskOptions):
         )
 
     def renewed(self, kept: Any, *, data_dir: str) -> Any:
-        """Returns what a run has saved with the images of these options; see TaskOptions.renewed."""
+        """Returns the saved data of a run with the images of these options; see TaskOptions.renewed."""
         images = images_of(self.world(data_dir), kept.facts.world.get("seed", 0))
         if kept.facts.shape != images.shape:
             raise UserError(f"task.canvas is {self.canvas}; the run was trained with images of {kept.facts.shape[0]}")

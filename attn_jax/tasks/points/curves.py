@@ -1,4 +1,4 @@
-"""Points that the package makes: a curve with noise, and spiral arms.
+"""Generated points: a curve with noise, and spiral arms.
 
 The curve comes from the chapter on Nadaraya-Watson regression in "Dive into Deep Learning": y = 2 sin x + x + noise
 with x uniform on [0, 5]. The arms, three spirals in the plane, are for classification.
@@ -27,7 +27,7 @@ def grid() -> tuple[np.ndarray, np.ndarray]:
 
 
 def spirals(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Samples points [n, 2] of three spiral arms of one turn, with noise, and their one-hot arm [n, 3]."""
+    """Samples points [n, 2] with noise on three spiral arms of one turn, and their one-hot arm [n, 3]."""
     arm = np.arange(count) % NUM_CLASSES
     along = rng.uniform(0.15, 1, count)
     angle = 2 * np.pi * (along + arm / NUM_CLASSES)

@@ -1,4 +1,4 @@
-"""Tasks of points: their splits, their batches, and their file in a work directory."""
+"""Tasks of points: splits, batches, and the file in a work directory."""
 
 import dataclasses
 import json
@@ -22,14 +22,14 @@ class Columns:
     inputs: tuple[str, ...]
     target: str
     classes: tuple[str, ...] = ()  # values of the target of a classification
-    separator: str = ","  # between the cells of the training file and of the lines to predict
+    separator: str = ","  # separator of the cells in the training file and in the lines to predict
 
 
 @dataclasses.dataclass(frozen=True)
 class Points:
     """Points of one or several samples s: inputs[s, i] belongs to targets[s, i], a number or a one-hot row of classes.
 
-    With `left_out` these are the training points, each of which is predicted from all others.
+    With `left_out` these are the training points, each predicted from all others.
     """
 
     inputs: Float[np.ndarray, "s n d"]
@@ -41,7 +41,7 @@ class Points:
 
     @property
     def checksum(self) -> int:
-        """Returns the checksum of the numbers."""
+        """Checksum of the numbers."""
         return text_checksum([checksum(self.inputs), checksum(self.targets)])
 
 
@@ -63,7 +63,7 @@ class PointsTask:
         return self
 
     def checksums(self) -> dict[str, int]:
-        """Returns that of the training points; see Task.checksums. One that goes on has those of its work directory."""
+        """Returns the checksum of the training points; see Task.checksums. A resumed run has its own copy of them."""
         return {"train": self.splits["train"].checksum}
 
     def save(self, workdir: pathlib.Path) -> None:
@@ -75,7 +75,7 @@ class PointsTask:
 
     @staticmethod
     def load(workdir: pathlib.Path) -> "PointsTask":
-        """Reads the task that a work directory keeps; a UserError where it cannot be read."""
+        """Reads the task from a work directory; raises a UserError if it cannot be read."""
         members = load_points(workdir)
         try:
             names = json.loads(str(members["names"]))
@@ -88,7 +88,7 @@ class PointsTask:
                 sound &= points.inputs.shape == (seeds, len(points), len(columns.inputs))
                 sound &= points.targets.shape == (seeds, len(points), width)
                 sound &= all(np.issubdtype(x.dtype, np.number) for x in (points.inputs, points.targets))
-        except Exception as error:  # whatever its members are instead
+        except Exception as error:  # any error means that the members are wrong
             message = f"cannot read {workdir / 'points.npz'}: its members are not those of a regression"
             raise UserError(message) from error
         if not sound:
@@ -116,8 +116,8 @@ class PointsTask:
         Args:
             batch_size: number of query points in a step.
             scale_inputs: divide the inputs by their standard deviations.
-            all_pairs: the part of the model that compares all pairs of training points in a step; "": none does.
-            seeds: each has its own points and its own order.
+            all_pairs: the part of the model that compares all pairs of training points in a step; "": no part does.
+            seeds: seeds of the run; each has its own points and its own order.
             row_multiple: the number of devices; more than one is not supported.
 
         Raises:

@@ -15,8 +15,8 @@ from attn_jax.tasks.options import TaskOptions, first_names
 from attn_jax.tasks.points.curves import NUM_CLASSES, curve, grid, spirals
 from attn_jax.tasks.points.points import Columns, Points, PointsTask, make_task
 
-NUM_POINTS = 40  # of the curve, by default
-TEST_POINTS = 1000  # of the spirals
+NUM_POINTS = 40  # default number of points of the curve
+TEST_POINTS = 1000  # number of test points of the spirals
 
 
 def read_points(
@@ -26,11 +26,11 @@ def read_points(
     classification: bool,
     columns: Columns | None = None,
 ) -> tuple[Points, Columns]:
-    """Reads the points of a CSV file, see read_table. `columns` are those of the training file.
+    """Reads the points of a CSV file, see read_table. `columns` are those of the training file; None: chosen here.
 
     Raises:
-        UserError: as read_table; no such column; a cell that is no number (see attn_jax.data.tables.number) or no
-            class.
+        UserError: as in read_table; a column is missing; a cell is not a number (see attn_jax.data.tables.number) or
+            not a known class.
     """
     table = read_table(path)
     if columns is None:
@@ -51,13 +51,13 @@ def read_points(
 
 
 def choose_columns(table: Table, inputs: Sequence[str], target: str) -> tuple[tuple[str, ...], str]:
-    """Returns the input columns, () being all but the target, and the target column, "" being the last one.
+    """Returns the input columns, by default all but the target, and the target column, by default the last.
 
-    Other columns may have any names.
+    The other columns may have any names.
 
     Raises:
-        UserError: there is no such column, or it has no name or that of another one; the target or an input twice is
-            among the inputs.
+        UserError: a column is missing, has no name, or shares its name with another one; the inputs contain the target,
+            or an input twice.
     """
     names, path = table.names, table.path
     if not target and not names[-1]:
@@ -78,7 +78,7 @@ def choose_columns(table: Table, inputs: Sequence[str], target: str) -> tuple[tu
 
 
 def numbers_of(table: Table, names: Sequence[str]) -> Float[np.ndarray, "n d"]:
-    """Returns the numbers in some columns; a UserError for a cell that has none."""
+    """Returns the numbers in some columns; raises a UserError if a cell is not a number."""
     places = [(table.names.index(name), name) for name in names]
     numbers = [
         [number(cells[place], f"{table.path}, line {line}, column {name!r}") for place, name in places]
@@ -88,7 +88,7 @@ def numbers_of(table: Table, names: Sequence[str]) -> Float[np.ndarray, "n d"]:
 
 
 def labels_of(table: Table, name: str) -> list[tuple[int, str]]:
-    """Returns (number of the line, class in a column) of each row; a UserError for an empty one."""
+    """Returns (line number, class) for each row of a column; raises a UserError for an empty cell."""
     place = table.names.index(name)
     found = [(line, cells[place].strip()) for line, cells in table.rows]
     for line, label in found:
@@ -98,11 +98,11 @@ def labels_of(table: Table, name: str) -> list[tuple[int, str]]:
 
 
 def check_training(points: Points, columns: Columns, source: str) -> None:
-    """Raises UserError if there are too few points, or a column has a single value."""
+    """Raises a UserError if there are too few points, or a column has only one value."""
     if len(points) < 2:
         raise UserError(f"{source}: {len(points)} training points; expected at least 2")
     for values, names, key in ((points.inputs, columns.inputs, "task.inputs"), (points.targets, None, "task.target")):
-        # [s, columns]; numbers so close together that their variance is 0 are one value, too
+        # [s, columns]; numbers whose variance underflows to 0 count as one value
         spread = np.minimum(np.ptp(values, axis=1), values.std(axis=1))
         if names is None:
             if not spread.any(axis=1).all():
@@ -155,10 +155,10 @@ class RegressionOptions(TaskOptions):
     noise: float = option(1.0, "generated points: standard deviation of the noise")
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PointsTask:
-        """Makes the task, or returns that of an earlier run.
+        """Makes the task, or returns the saved task of an earlier run.
 
         Raises:
-            UserError: something is wrong with a file, a column or a size.
+            UserError: a file, a column or a size is wrong.
         """
         if isinstance(kept, PointsTask):
             return kept

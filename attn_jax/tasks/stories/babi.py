@@ -33,14 +33,14 @@ NUMBERS = tuple(range(1, 21))
 NUM_EXAMPLES = {"1k": 1000, "10k": 10_000}  # generated questions of each task, for training and validation
 TEST_SIZE = 1000  # generated test questions of each task
 VALID_SHARE = 10  # the last 1 / VALID_SHARE of the training questions are the validation split
-ALL = sys.maxsize  # as a vocab_size: all words of training
+ALL = sys.maxsize  # vocab_size for all words of training
 
 
 def find(folder: pathlib.Path, number: int, split: str) -> pathlib.Path:
     """Finds the file of a task in a folder.
 
     Raises:
-        UserError: there is none, or more than one.
+        UserError: there is no such file, or more than one.
     """
     if not folder.is_dir():
         raise UserError(
@@ -56,7 +56,7 @@ def find(folder: pathlib.Path, number: int, split: str) -> pathlib.Path:
 
 
 def _first(pairs: Pairs, name: str, count: int, least: int = VALID_SHARE) -> Pairs:
-    """Returns the first `count` pairs (0: all); UserError if these are too few for a validation split."""
+    """Returns the first `count` pairs (0: all); raises a UserError if there are too few for a validation split."""
     if len(pairs) < least:
         raise UserError(f"{name} has {len(pairs)} training questions; expected at least {least}")
     if count and not least <= count <= len(pairs):
@@ -70,17 +70,17 @@ def _first(pairs: Pairs, name: str, count: int, least: int = VALID_SHARE) -> Pai
 class BabiOptions(TextOptions):
     """Options of the task of answering questions about stories.
 
-    The questions are those of one or several of the twenty tasks together, or of a file. The validation split is the
+    The questions come from one or several of the twenty tasks together, or from a file. The validation split is the
     last tenth of the training questions of each task; some of these questions belong to a story that starts in
     training. Source and target share one vocabulary, StoryWords of all training text, so the output layer can use the
-    word embeddings. Answers that are not in it are unk; the stats count them.
+    word embeddings. Answers outside of the vocabulary are unk; the stats count them.
 
-    If `train` names one file, it replaces the twenty tasks; with a `valid` file nothing is held out of it, and without
-    a `test` file there is no test split. `num_examples` are the first training questions of each task or of the file,
-    validation included.
+    If `train` names one file, it replaces the twenty tasks; with a `valid` file all of it is used for training, and
+    without a `test` file there is no test split. `num_examples` is the number of training questions of each task or of
+    the file, from the first, including validation.
 
-    Test files contain some training questions (the stats count them). Generated test questions are all different, and
-    different from training; so they lack the most frequent questions of tasks 4 and 20, which have few.
+    Test files contain some training questions (the stats count them). Generated test questions all differ from each
+    other and from training; so they lack the most frequent questions of tasks 4 and 20, which have few different ones.
     """
 
     data_kinds: ClassVar[tuple[str, ...]] = ("text", "stories")
@@ -101,7 +101,7 @@ class BabiOptions(TextOptions):
         """Makes the task.
 
         Raises:
-            UserError: something is wrong with a file (see attn_jax.tasks.stories.format), a number or a size.
+            UserError: a file (see attn_jax.tasks.stories.format), a number or a size is wrong.
         """
         given = self._questions(data_dir)
         trained = given.pop("train")
@@ -134,7 +134,7 @@ class BabiOptions(TextOptions):
         return Task("babi", splits, *kept, stats=stats)
 
     def _questions(self, data_dir: str) -> dict[str, list[Pairs]]:
-        """Reads or generates the questions of each split, a list of those of each task."""
+        """Reads or generates the questions: for each split, a list with the questions of each task."""
         folder, count = pathlib.Path(data_dir), self.num_examples
         files = {"train": self.train, "valid": self.valid, "test": self.test}
         if two := [split for split, names in files.items() if any(names[1:])]:
@@ -166,7 +166,7 @@ class BabiOptions(TextOptions):
     @property
     def cut_by(self) -> dict[str, tuple[str, ...]]:
         names = ("train", "valid", "size", "num_examples")
-        made = {} if any(self.train) else {"test": names}  # a generated test question is none of these training ones
+        made = {} if any(self.train) else {"test": names}  # generated test questions exclude all training questions
         return made | ({} if any(self.valid) else {"valid": names})
 
     def read_file(self, path: pathlib.Path) -> Pairs:

@@ -1,4 +1,4 @@
-"""StoryWords as ids, long enough for a network that has a memory slot for each statement."""
+"""Encoding of StoryWords, padded for networks that have a memory slot for each statement."""
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from attn_jax.token_ids import PAD
 def encode_stories(
     pairs: Pairs, source_vocabulary: StoryWords, target_vocabulary: Vocabulary, facts: Stories
 ) -> EncodedPairs:
-    """Both sides as ids, each source padded to `facts.shortest` tokens for each of its statements.
+    """Encodes both sides as ids, with each source padded to `facts.shortest` tokens for each of its statements.
 
-    This is the length of the shortest training statement. A network finds the number of memory slots by dividing
-    the length of a source by it, so each statement gets a slot even if all of them are shorter than in training. See
-    find_sentences in attn_jax/models/memory_networks/base.py.
+    `facts.shortest` is the length of the shortest training statement. A network divides the length of a source by it to
+    find the number of memory slots, so each statement gets a slot even if all statements are shorter than in training.
+    See find_sentences in attn_jax/models/memory_networks/base.py.
     """
     encoded = encode_pairs(pairs, source_vocabulary, target_vocabulary)
     rows = np.repeat(np.arange(len(encoded)), encoded.source.lengths)

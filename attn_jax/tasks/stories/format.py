@@ -10,7 +10,7 @@ The number 1 starts a new story. A question is about all statements before it in
 numbers of the statements that support its answer, and may be empty or left out. Each question becomes one pair:
 
     source     "daniel went back to the hallway . mary moved to the bathroom . where is mary ?"   (statements in order)
-    target     "bathroom", always one token; several things are joined by commas: "apple,milk"
+    target     "bathroom", always one token; commas join several things: "apple,milk"
     evidence   (2,): numbers of the supporting statements, counted among the statements of the source
 
 All text is in lower case, with one space between tokens; a comma is a token.
@@ -44,9 +44,9 @@ def read_questions(path: Path) -> Pairs:
     """Reads every question of a file as a pair with evidence.
 
     Raises:
-        UserError: as attn_jax.data.text.read_lines; or a line's number does not follow the one before it, a statement
-            does not end in ".", a question has not two or three columns or does not end in "?", its answer is empty or
-            more than one word, or one of its last numbers is not that of a statement before it; or there is no
+        UserError: as in attn_jax.data.text.read_lines; a line number does not follow the one before it; a statement
+            does not end in "."; a question does not have two or three columns or does not end in "?"; an answer is not
+            one word; a supporting number is not the number of an earlier statement in the story; or there is no
             question.
     """
     source, target, evidence = [], [], []
@@ -98,12 +98,12 @@ def read_story(lines: Iterable[str], max_sentences: int = 0) -> Iterator[str]:
     at the end of a line can be left out. A line with statements and a question, such as a source, is a complete story.
 
     Args:
-        lines: with or without their line ends.
-        max_sentences: largest number of statements of a source, the last ones; 0 means all.
+        lines: lines with or without line ends.
+        max_sentences: largest number of statements of a source, counted from the last; 0 means all.
 
     Raises:
-        UserError: a number is neither 1 nor that of the line in its story, a line has nothing but its number, a
-            question is about nothing, or there is no question.
+        UserError: a number is neither 1 nor the number of the line in its story, a line has only a number, a question
+            has no statements before it, or there is no question.
     """
     has_question = False
     statements: list[str] = []
@@ -141,11 +141,11 @@ def read_story(lines: Iterable[str], max_sentences: int = 0) -> Iterator[str]:
 def keep_last(pairs: Pairs, max_sentences: int) -> tuple[Pairs, int, int]:
     """Keeps the last `max_sentences` statements of each story; 0 keeps all.
 
-    Returns the pairs with renumbered evidence, the number of dropped statements, and the number of these that were
+    Returns the pairs with renumbered evidence, the number of dropped statements, and how many of the dropped ones were
     evidence.
 
     Raises:
-        UserError: a negative number.
+        UserError: max_sentences is negative.
     """
     if max_sentences < 0:
         raise UserError(f"task.max_sentences {max_sentences}: expected 0 (all), or a number of statements such as 50")
@@ -169,7 +169,7 @@ def join_pairs(parts: Sequence[Pairs]) -> Pairs:
 
 
 def _sentence(text: str, end: str, where: str) -> str:
-    """Returns the tokens of a sentence in lower case, joined by spaces, without the last one, which must be `end`."""
+    """Returns the tokens of a sentence in lower case, joined by spaces, without the last token, which must be `end`."""
     what = "statement" if end == PERIOD else "question"
     if not text.endswith(end):
         raise UserError(f'{where}: a {what} without "{end}" at its end; expected {LINE}')

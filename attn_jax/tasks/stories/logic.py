@@ -25,7 +25,8 @@ SUBJECT_FIRST = 2 / 3  # probability that the middle shape is the subject of a s
 SMALL = ("chocolate", "box of chocolates")
 LARGE = ("box", "chest", "container", "suitcase")
 
-# Task 19: frequency, in percent, of the two statements of the way among the five; later ones are more frequent.
+# Task 19: frequency in percent of the positions of the two path statements among the five; later ones are more
+# frequent.
 WAY = {(1, 2): 6, (1, 3): 6, (1, 4): 7, (1, 5): 12, (2, 3): 7, (2, 4): 8, (2, 5): 14, (3, 4): 9, (3, 5): 14, (4, 5): 17}
 OUTER_FIRST = 0.57  # probability that the outer place of a step is the subject of its statement
 
@@ -64,8 +65,9 @@ def what_is_north_of(rng: random.Random) -> Story:
 def what_afraid_of(rng: random.Random) -> Story:
     """Task 15: asks what a person is afraid of, which depends on the kind of the person.
 
-    Each kind is afraid of a random other one. The eight statements come in random order, except that the fear of a kind
-    comes before its persons. Four questions about random persons. Evidence: the kind of the person, the kind's fear.
+    Each kind is afraid of another random kind. The eight statements come in random order, except that the fear of a
+    kind comes before its persons. Four questions about random persons. Evidence: the kind of the person, the kind's
+    fear.
     """
     story = Story()
     fears, kinds = {}, {}
@@ -184,9 +186,9 @@ def is_larger(rng: random.Random) -> Story:
 
 
 def which_way(rng: random.Random) -> Story:
-    """Task 19: asks for the way of two steps from one place to another, such as "n,e".
+    """Task 19: asks for the path of two steps from one place to another, such as "n,e".
 
-    The second step does not go back. Each of three more places is on a free side of a random place of the way, which
+    The second step does not go back. Each of three other places is on a free side of a random place of the path, which
     gives five statements; two of these places can be at the same point of a map. Evidence: the statements of the steps.
     """
     story = Story()
@@ -215,8 +217,8 @@ def which_way(rng: random.Random) -> Story:
 def why(rng: random.Random) -> Story:
     """Task 20: someone is hungry, thirsty, bored or tired, goes to a place that helps, and gets a thing that helps.
 
-    The first statement about a person is followed by the question where the person will go, the later ones by the
-    question why. Random persons act until nobody can; each thing can be got only once. Evidence: the first statement
+    The first statement about a person is followed by the question where the person will go, the later statements by the
+    question why. Random persons act until nobody can; each thing can be taken only once. Evidence: the first statement
     about the person.
     """
     story = Story()

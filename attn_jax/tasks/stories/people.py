@@ -24,7 +24,7 @@ GIVERS = ("bill", "fred", "jeff", "mary")
 GET_VERBS = ("got", "took", "grabbed", "picked up")
 DROP_VERBS = ("dropped", "discarded", "left", "put down")
 GIVE_VERBS = ("gave", "handed", "passed")
-THERE = 0.2  # share of drops, and of gets of task 3, that end in "there"; the other gets always do
+THERE = 0.2  # share of drops, and of gets in task 3, that end in "there"; gets in other tasks always do
 LATER = ("after that", "following that", "then", "afterwards")
 PRONOUNS = {"mary": "she", "sandra": "she", "john": "he", "daniel": "he"}
 NUMERALS = ("none", "one", "two", "three")
@@ -39,7 +39,7 @@ class Clause(NamedTuple):
     person: str
     thing: str = ""
     receiver: str = ""
-    number: int = 0  # of the statement
+    number: int = 0  # number of the statement
     move: int = 0  # number of the person's last move before a drop; 0 if there was none
 
 
@@ -94,7 +94,7 @@ class Stage:
             self._get_or_drop(kind, person, thing=chosen)
 
     def go(self, people: tuple[str, ...], place: str, subject: str, before: tuple[int, ...] = ()) -> int:
-        """Moves people, called `subject` in the statement; `before` are statements that tell who they are."""
+        """Moves people, called `subject` in the statement; `before` are statements that identify the subject."""
         number = self.story.say(moves(self.rng, subject, place))
         for person in people:
             self.clauses.append(Clause("go", person, number=number))
@@ -104,7 +104,7 @@ class Stage:
         return number
 
     def recent(self, *kinds: str) -> Iterator[Clause]:
-        """Clauses of these kinds among the last RECENT ones."""
+        """Returns clauses of these kinds among the last RECENT clauses."""
         return (clause for clause in self.clauses[-RECENT:] if clause.kind in kinds)
 
     def _get_or_drop(self, kind: str, person: str, thing: str) -> None:
@@ -241,7 +241,7 @@ def who_gave_what(rng: random.Random) -> Story:
 
 
 def is_person_there(rng: random.Random) -> Story:
-    """Task 6: asks whether a person is at a place, half of the time the true one. Evidence: the person's last move."""
+    """Task 6: asks whether a person is at a place; half of the places are true. Evidence: the person's last move."""
     stage = Stage(rng, ("go", "get", "drop"))
 
     def candidates() -> Iterator[Question]:
@@ -255,7 +255,7 @@ def is_person_there(rng: random.Random) -> Story:
 
 
 def _handlers(stage: Stage) -> Iterator[tuple[str, list[str]]]:
-    """People who recently got, dropped or gave something, and the things they hold in the order they first had them."""
+    """Yields people who recently got, dropped or gave something, and the things they hold, by first possession."""
     for clause in stage.recent("get", "drop", "give"):
         person = clause.person
         yield person, [thing for thing in stage.handled[person] if stage.holder.get(thing) == person]

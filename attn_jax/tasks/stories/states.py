@@ -57,7 +57,7 @@ def is_person_there_or_there(rng: random.Random) -> Story:
 
 
 def _statement(rng: random.Random, person: str, place: str) -> str:
-    """Statement that someone is at a new place: a move with probability 2 / 3, else "is in"."""
+    """Returns a statement that someone is at a new place: a move with probability 2 / 3, else "is in"."""
     return f"{person} is in the {place}" if rng.random() < 1 / 3 else moves(rng, person, place)
 
 
@@ -111,7 +111,7 @@ def where_before(rng: random.Random) -> Story:
                 group.append((person, num_times[person]))
                 num_times[person] += 1
         order += group
-        for i in range(len(group) - 1, 0, -1):  # Sattolo's algorithm: any shuffle that is one cycle
+        for i in range(len(group) - 1, 0, -1):  # Sattolo's algorithm: a random cyclic permutation
             j = rng.randrange(i)
             group[i], group[j] = group[j], group[i]
         for person, time in group:

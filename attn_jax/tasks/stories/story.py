@@ -1,6 +1,6 @@
 """Stories of the bAbI generator: statements, and questions with their answer and supporting statements.
 
-Also the words that several of attn_jax.tasks.stories.worlds share. All text is in lower case, without "." and "?".
+Also words shared by several modules of attn_jax.tasks.stories. All text is in lower case, without "." and "?".
 """
 
 import random
@@ -10,7 +10,7 @@ from typing import NamedTuple
 PEOPLE = ("mary", "john", "daniel", "sandra")
 PLACES = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
 MOVE_VERBS = ("moved to", "went to", "went back to", "journeyed to", "travelled to")
-RECENT = 5  # a question is about one of this many last clauses
+RECENT = 5  # a question is about one of this many latest clauses
 
 
 class Question(NamedTuple):
@@ -45,5 +45,5 @@ def other(rng: random.Random, options: Sequence[str], *excluded: str) -> str:
 
 
 def moves(rng: random.Random, who: str, place: str) -> str:
-    """Statement that someone moves to a place, with one of five verbs."""
+    """Returns a statement that someone moves to a place, with one of five verbs."""
     return f"{who} {rng.choice(MOVE_VERBS)} the {place}"

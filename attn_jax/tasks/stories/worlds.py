@@ -61,16 +61,16 @@ WORLDS: dict[int, Callable[[random.Random], Story]] = {
 
 
 def generate(number: int, num_questions: int, seed: int | str, exclude: set[str] | None = None) -> Pairs:
-    """Generates questions of a task with evidence, story by story. A smaller number gives the first ones.
+    """Generates questions of a task with evidence, story by story. A smaller number gives the first of a larger.
 
     Args:
-        number: of the task, 1 to 20.
+        number: number of the task, 1 to 20.
         num_questions: number of questions.
-        seed: of the stories.
-        exclude: sources to leave out; then no source occurs twice either. None keeps all.
+        seed: seed of the stories.
+        exclude: sources to leave out, which also makes all sources different; None keeps all.
 
     Raises:
-        UserError: no such task, or the task has too few different questions.
+        UserError: the task is unknown, or has too few different questions.
     """
     make_story = lookup({str(n): world for n, world in WORLDS.items()}, str(number), "bAbI task")
     rng = random.Random(f"babi {number} {seed}")
@@ -99,5 +99,5 @@ def generate(number: int, num_questions: int, seed: int | str, exclude: set[str]
 
 
 def _others(exclude: set[str] | None) -> str:
-    """Says how many questions were left out, and which option is their number: those of the training."""
+    """Suggests fewer training questions in the error message, since generation excludes them."""
     return f", or fewer than {len(exclude):,} different ones of the training (task.num_examples)" if exclude else ""

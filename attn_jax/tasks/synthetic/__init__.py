@@ -1,1 +1,1 @@
-"""Tasks whose examples are generated."""
+"""Tasks with generated examples."""

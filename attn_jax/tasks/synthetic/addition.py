@@ -2,14 +2,14 @@
 
     source   3 8 7 + 9 5          target   4 8 2          reversed   2 8 4
 
-The numbers have the same number of digits up to leading zeros: their digits are uniform, so 387 + 095 is one of the
-sums of three digits. The target without `reverse` begins with the digit that depends on all others; with it each digit
-depends on two digits and a carry (Lee 2023, arXiv 2307.03381, section 3). Longer numbers in the test ask whether the
-rule was learned.
+Both numbers have the same number of uniform digits, including leading zeros: 387 + 095 is a sum of three digits.
+Without `reverse` the target begins with the digit that depends on all others. With `reverse` each digit depends on two
+digits and a carry (Lee 2023, arXiv 2307.03381, section 3). Longer numbers in the test measure whether the rule was
+learned.
 
-The hash of a sum decides its split, whatever the seed and the sizes, so no test sum is in any training split, with two
-exceptions, which the stats of the task count: numbers of so few digits that training soon sees all sums, and in a test
-of other sizes than those of training the sums with leading zeros, which are written as those of shorter numbers.
+The hash of a sum determines its split, for every seed and size, so no test sum is in any training split. There are two
+exceptions, which the stats of the task count: numbers of so few digits that training soon contains all sums; and, if
+the test has other sizes than training, sums with leading zeros, which are written like sums of shorter numbers.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ PLUS = "+"
 
 
 def write_sum(digits: Sequence[int], reverse: bool = False) -> tuple[str, str]:
-    """Writes the sum of two numbers, whose digits follow each other: (source, target)."""
+    """Writes the sum of two numbers, given their concatenated digits: (source, target)."""
     half = len(digits) // 2
     left, right = (int("".join(map(str, part))) for part in (digits[:half], digits[half:]))
     total = str(left + right)
@@ -39,7 +39,7 @@ def write_sum(digits: Sequence[int], reverse: bool = False) -> tuple[str, str]:
 
 
 def as_written(digits: Symbols) -> Int[np.ndarray, " m"]:
-    """Returns a sum as it is written: with leading zeros one of longer numbers may be one of shorter numbers."""
+    """Returns the text of a sum as bytes; with leading zeros it may equal the text of shorter numbers."""
     return np.frombuffer(write_sum(digits.tolist())[0].encode(), np.int8)
 
 

@@ -3,7 +3,7 @@
     Saturday 21 November 2026    21/11/26    令和8年11月21日    二〇二六年十一月二十一日   ->   2026-11-21
 
 The days are from 1900 to 2050. Numbers with slashes are day first (21/11/2026), or year first with four digits
-(2026/11/21). Years of two digits mean 1970 to 2069. Japanese eras change on the day the new one began: 1926-12-24 is
+(2026/11/21). Two-digit years mean 1970 to 2069. Japanese eras change on the first day of the new era: 1926-12-24 is
 大正15年, 1926-12-25 昭和元年. The days of the validation and the test split never occur in training, in any style.
 """
 
@@ -21,10 +21,10 @@ from attn_jax.tasks.options import SEED, TextOptions
 from attn_jax.tasks.task import Pairs, Task
 
 FIRST, LAST = datetime.date(1900, 1, 1), datetime.date(2050, 12, 31)
-PIVOT = 1970  # two-digit years are those from here to PIVOT + 99
+PIVOT = 1970  # two-digit years mean PIVOT to PIVOT + 99
 NUM_EXAMPLES = 30_000  # training pairs by default
 TEST_SIZE = 1000
-HELD_OUT_SHARE = 0.05  # of all days for validation, and as many for the test
+HELD_OUT_SHARE = 0.05  # share of all days for validation, and the same for the test
 EXAMPLES = ("令和8年11月21日", "Saturday 21 November 2026", "21/11/26", "昭和39年10月10日", "Nov 21, 2026", "R8.11.21")
 
 
@@ -36,7 +36,7 @@ class Era(NamedTuple):
     first: datetime.date
 
 
-# The calendar law takes effect on the day itself, so an era's last day is the day before the next one's first.
+# A new era begins on its first day, so the last day of an era is the day before the next era.
 ERAS = (
     Era("令和", "R", datetime.date(2019, 5, 1)),
     Era("平成", "H", datetime.date(1989, 1, 8)),
@@ -128,10 +128,10 @@ STYLES = (*ENGLISH, *TWO_DIGITS, *JAPANESE, *JAPANESE_ERA)
 
 
 def _sample_pairs(rng: np.random.Generator, days: np.ndarray, num_pairs: int) -> Pairs:
-    """Samples `num_pairs` styles, each with a random day that it can write, of `days` (counted from FIRST)."""
+    """Samples `num_pairs` styles, each with a random day from `days` (counted from FIRST) that the style can write."""
     days = np.sort(days)
     starts = [(era.first - FIRST).days for era in ERAS]
-    ends = [int(days[-1]) + 1, *starts[:-1]]  # an era ends where the next begins; the newest has no end
+    ends = [int(days[-1]) + 1, *starts[:-1]]  # an era ends where the next begins; the newest era has no end
     eras = [days[(days >= start) & (days < end)] for start, end in zip(starts, ends, strict=True)]
     first_years = [day for day in days if era_of(FIRST + datetime.timedelta(days=int(day)))[1] == 1]
     eras.append(np.array(first_years))  # 元年 would be too rare to learn otherwise
@@ -153,9 +153,9 @@ def _sample_pairs(rng: np.random.Generator, days: np.ndarray, num_pairs: int) ->
 class DatesOptions(TextOptions):
     """Options of the task of writing dates as YYYY-MM-DD.
 
-    Styles are equally frequent. Within a style of Japanese eras, so are the eras and the first years (元年); otherwise
-    days are uniform. The held-out days are always the same; the texts of validation and test also depend on the
-    numbers of examples before them, so runs of different `num_examples` have different test sets.
+    All styles are equally frequent. Within a style with Japanese eras, the eras and the first years (元年) are equally
+    frequent; otherwise days are uniform. The held-out days are always the same. The texts of validation and test also
+    depend on the sizes of the splits before them, so runs with different `num_examples` have different test sets.
     """
 
     name: ClassVar[str] = "dates"
@@ -178,5 +178,5 @@ class DatesOptions(TextOptions):
         return Task("dates", splits, *vocabularies, stats=stats, examples=EXAMPLES)
 
     def align(self, source: Sequence[str], target: Sequence[str]) -> tuple[Links, Links] | None:
-        """Returns which characters of the source a character of the ISO date is made from."""
+        """Returns the links from each character of the ISO date to the characters of the source that determine it."""
         return align_date(source, target)

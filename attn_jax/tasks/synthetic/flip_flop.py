@@ -1,11 +1,11 @@
-"""The flip-flop language: one bit that is written, ignored for a while, and read.
+"""The flip-flop language: a bit is written, ignored for a while, and read.
 
     w 0 i 1 i 0 r 0 w 1 i 0 r 1
 
-A text has instructions, each followed by a bit. The bit after w (write) and after i (ignore) is random; the bit after r
-(read) is the one last written. The first instruction is w, the last r, the others are independent. Liu 2023 (arXiv
-2306.00946), section 3.1: FFL(p) has share p of i, and as many w as r. A model that reads a distant write now and then
-wrongly has what they call attention glitches. With n instructions the entropy of a text is
+A text is a sequence of instructions, each followed by a bit. The bit after w (write) and after i (ignore) is random;
+the bit after r (read) is the last written bit. The first instruction is w, the last r, the others are independent. Liu
+2023 (arXiv 2306.00946), section 3.1: FFL(p) has share p of i, and equal shares of w and r. Liu 2023 calls occasional
+errors in reading a distant write attention glitches. With n instructions the entropy of a text is
 
     H = (n - 2) H(p_w, p_r, p_i) + (1 + (n - 2) (p_w + p_i)) log 2
 """
@@ -29,7 +29,7 @@ WORDS = ("0", "1", WRITE, IGNORE, READ)
 
 
 def entropy(num_instructions: int, ignored: float) -> float:
-    """Returns the entropy in nats of a text; its end is certain."""
+    """Returns the entropy in nats of a text; the end of the text is certain."""
     free, share = num_instructions - 2, (1 - ignored) / 2
     of_one = -sum(p * math.log(p) for p in (share, share, ignored) if p > 0)
     return free * of_one + (1 + free * (share + ignored)) * math.log(2)
@@ -38,18 +38,18 @@ def entropy(num_instructions: int, ignored: float) -> float:
 def sample(
     count: int, num_instructions: int, ignored: float, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, "n k"], Int[np.ndarray, "n k"]]:
-    """Samples texts: (instructions as 0 for w, 1 for i, 2 for r; bits). A smaller count gives other texts."""
+    """Samples texts: (instructions as 0 for w, 1 for i, 2 for r; bits). A smaller count gives different texts."""
     share = (1 - ignored) / 2
     instructions = rng.choice(3, size=(count, num_instructions), p=(share, ignored, share))
     instructions[:, 0], instructions[:, -1] = 0, 2
     bits = rng.integers(2, size=instructions.shape)
     place = np.where(instructions == 0, np.arange(num_instructions), 0)
-    written = np.take_along_axis(bits, np.maximum.accumulate(place, axis=1), axis=1)  # the bit last written
+    written = np.take_along_axis(bits, np.maximum.accumulate(place, axis=1), axis=1)  # the last written bit
     return instructions, np.where(instructions == 2, written, bits)
 
 
 def is_read(tokens: Int[np.ndarray, "b t"], vocabulary: Vocabulary) -> Bool[np.ndarray, "b t"]:
-    """Returns which tokens are the bits after r: those that can be known. In the first column there is none."""
+    """Returns True for bits after r, which are predictable; the first column is always False."""
     (read,) = vocabulary.encode(READ)
     return np.concatenate([np.zeros_like(tokens[:, :1], bool), tokens[:, :-1] == read], axis=1)
 

@@ -1,8 +1,8 @@
-"""What generated tasks share: splits with random numbers of their own, and sequences that belong to one split.
+"""Shared code of generated tasks: splits with their own random numbers, and sequences that belong to one split.
 
-The hash of a sequence decides its split, whatever the seed and the sizes, so no test sequence is in any training split.
-There are two exceptions: lengths with fewer than SCARCE sequences, since training soon sees all of them, and lengths
-that do not occur in training.
+The hash of a sequence determines its split, for every seed and size, so no test sequence is in any training split.
+There are two exceptions: lengths with fewer than SCARCE sequences, since training soon contains all of them, and
+lengths that do not occur in training.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from attn_jax.tasks.options import SEED
 
 NUM_EXAMPLES = 20_000  # training examples by default
 TEST_SIZE = 1000
-SCARCE = 10_000  # the splits share the sequences of lengths with fewer sequences than this
+SCARCE = 10_000  # lengths with fewer sequences than this are shared by the splits
 SPLITS = ("train", "valid", "test")
-SHARES = (8, 1, 1)  # of all sequences, in tenths
-OWNERS = np.repeat(SPLITS, SHARES)  # of a hash modulo 10
+SHARES = (8, 1, 1)  # share of each split in all sequences, in tenths
+OWNERS = np.repeat(SPLITS, SHARES)  # the split of each hash modulo 10
 
 Symbols = Int[np.ndarray, " n"]
 Sample = Callable[[str, int, np.random.Generator], Pairs]  # (name of the split, number of examples, random numbers)
@@ -39,11 +39,11 @@ def read_lengths(lengths: Sequence, test_lengths: Sequence) -> dict[str, Sequenc
     """Returns the lengths of each split.
 
     Args:
-        lengths: the shortest and the longest one of training and validation.
-        test_lengths: those of the test; (): as in training.
+        lengths: shortest and longest length in training and validation.
+        test_lengths: lengths in the test; (): as in training.
 
     Raises:
-        UserError: one is out of range.
+        UserError: a length is out of range.
     """
     if len(lengths) != 2 or not all(map(is_length, lengths)) or lengths[0] > lengths[1]:
         raise UserError(f"task.lengths {tuple(lengths)}: expected the shortest and the longest length, such as (1, 16)")
@@ -65,7 +65,7 @@ def sample_sequences(
     rng: np.random.Generator,
     accept: Callable[[Symbols], bool] = lambda symbols: True,
 ) -> Iterator[Symbols]:
-    """Samples sequences, uniform among those that `accept` allows; a smaller count gives the first ones of a larger.
+    """Samples sequences, uniform among those that `accept` allows; a smaller count gives the beginning of a larger one.
 
     Sequence i has the length lengths[i % len(lengths)], so all lengths are equally frequent.
     """
@@ -78,7 +78,7 @@ def sample_sequences(
 def may_have(
     name: str, num_symbols: int, trained: range, written: Callable[[Symbols], Symbols] = lambda symbols: symbols
 ) -> Callable[[Symbols], bool]:
-    """Returns the test whether a split may have a sequence, of which the hash of what is `written` decides."""
+    """Returns a function that tells whether a split may contain a sequence, by the hash of its `written` form."""
 
     def accept(symbols: Symbols) -> bool:
         length = len(symbols)
@@ -88,6 +88,6 @@ def may_have(
 
 
 def owner(symbols: Symbols) -> str:
-    """Split of a sequence: the same in every process and for every size of the alphabet."""
+    """Returns the split of a sequence; it is the same in every process and for every size of the alphabet."""
     digest = hashlib.blake2b(symbols.astype("<i8").tobytes(), digest_size=8).digest()
     return str(OWNERS[int.from_bytes(digest, "little") % len(OWNERS)])

@@ -1,4 +1,4 @@
-"""In-context regression: a line is to be learned from a few pairs (x, y), and read at a query (Garg 2022, 2208.01066).
+"""In-context regression: learn a line from a few pairs (x, y), and evaluate it at a query (Garg 2022, 2208.01066).
 
     w ~ N(0, I / d)      x ~ N(0, I)      y = w . x + noise,  noise ~ N(0, s^2)
 
@@ -6,7 +6,7 @@ No predictor is better on average than the mean of y given the pairs. With n pai
 
     C = (d I + X'X / s^2)^-1        E[w] = C X'y / s^2        Bayes error at x = s^2 + x' C x
 
-so each sequence has its exact Bayes error, and any other prediction p costs, on average over y, (p - E[y])^2 more. The
+so each sequence has an exact Bayes error, and any other prediction p has a larger expected error, by (p - E[y])^2. The
 mean is ridge regression with the ridge d s^2. Examples are arrays, not texts: experiments/in_context.py trains on them.
 """
 
@@ -24,7 +24,7 @@ class Regressions(NamedTuple):
 
     inputs: Float[np.ndarray, "b n d"]
     outputs: Float[np.ndarray, "b n"]
-    counts: Int[np.ndarray, " b"]  # number of pairs that are given; the others are padding
+    counts: Int[np.ndarray, " b"]  # number of given pairs; the others are padding
     query: Float[np.ndarray, "b d"]
     answer: Float[np.ndarray, " b"]  # y of the query, with noise
 
@@ -56,7 +56,7 @@ class InContextOptions(Options):
         return Regressions(x, y, counts, inputs[:, -1], outputs[:, -1])
 
     def bayes(self, examples: Regressions) -> Bayes:
-        """Computes the posterior mean of each answer, and the Bayes error; padding is zeros, which say nothing."""
+        """Computes the posterior mean of each answer, and the Bayes error; zeros of padding add no information."""
         x, variance = examples.inputs, self.noise**2
         precision = self.features * np.eye(self.features) + np.einsum("bni,bnj->bij", x, x) / variance
         moment = np.einsum("bnd,bn->bd", x, examples.outputs) / variance

@@ -1,11 +1,11 @@
-"""State tracking: what a sequence of permutations makes of the order of n things.
+"""State tracking: the composition of a sequence of permutations of n things.
 
     source   21345 12354 23451          target   the permutation i -> third(second(first(i))), 32415
 
-A permutation of 1 ... n is written as the images of 1 ... n, in one word. The word problem of S5, the permutations of
-five things, is complete for NC1: a Transformer or a linear recurrence of fixed depth is thought not to solve it at
-every length, a nonlinear recurrence does (Merrill 2024, arXiv 2404.08819, section 4; Liu 2022, arXiv 2210.10749). With
-n = 3 or swaps of neighbours alone it is easier.
+A permutation of 1 ... n is written as one word, the images of 1 ... n. The word problem of S5, the permutations of five
+things, is complete for NC1: a Transformer or a linear recurrence of fixed depth is conjectured not to solve it at every
+length, whereas a nonlinear recurrence does (Merrill 2024, arXiv 2404.08819, section 4; Liu 2022, arXiv 2210.10749).
+With n = 3 or only swaps of neighbours it is easier.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ MOVES = {"all": all_permutations, "swaps": swaps, "generators": two_generators}
 
 
 def follow(moves: Int[np.ndarray, "k n"]) -> Permutation:
-    """Returns i -> last(... first(i)) of permutations in a row."""
+    """Composes permutations in sequence: i -> last(... first(i))."""
     state = np.arange(moves.shape[1])
     for move in moves:
         state = move[state]
@@ -61,7 +61,7 @@ def write(permutation: np.ndarray | Sequence[int]) -> str:
 class PermutationsOptions(TextOptions):
     """Options of the task of following permutations.
 
-    The target is one word, so a classifier may learn it as well. The hash of a source decides its split, see
+    The target is one word, so a classifier can learn the task as well. The hash of a source determines its split, see
     attn_jax.tasks.synthetic.generated. Both sides share one vocabulary of all permutations.
     """
 

@@ -1,14 +1,14 @@
-"""Associative recall: pairs of keys and values, then some of it again: each key that returns is followed by its value.
+"""Associative recall: the source has pairs of keys and values; in the target each key is followed by its value again.
 
     source   k17 v3 k5 v41 k80 v9          target   . . k5 v41 . k17 v3 . . . k80 v9 .
 
 Multi-query associative recall, Arora 2023 (arXiv 2312.04927), as language modelling of the target. Keys, values and
-fillers are different words, so no filler gives a key another value. Every order of the target is equally probable: with
-p pairs, f fillers of m different words in a target of length 2 p + f, its entropy is
+fillers are different words, so a filler never follows a key as its value. Every order of the target is equally
+probable: with p pairs, and f fillers of m different words in a target of length 2 p + f, the entropy of the target is
 
     H = log binomial(p + f, p) + log p! + f log m
 
-A value costs nothing to a model that recalls; to one that knows the values but not whose they are it costs log p.
+The loss of a value is 0 for a model that recalls it, and log p for a model that knows only the set of values.
 """
 
 import dataclasses
@@ -26,20 +26,20 @@ from attn_jax.tasks.synthetic.generated import make_splits
 from attn_jax.tasks.task import Pairs, Task
 
 NUM_EXAMPLES = 10_000  # training texts by default
-KEY, VALUE, FILLER = "k", "v", "."  # first letter of the words
-MOST_WORDS = 10_000  # keys, or values: all of them are sorted for each text
-AT_ONCE = 1 << 20  # random numbers in memory
+KEY, VALUE, FILLER = "k", "v", "."  # first letters of the words
+MOST_WORDS = 10_000  # largest number of keys or of values: all of them are sorted for each text
+AT_ONCE = 1 << 20  # largest number of random numbers in memory
 
 
 def entropy(num_pairs: int, length: int, num_fillers: int) -> float:
-    """Returns the entropy in nats of a target, given its source; its end is certain."""
+    """Returns the entropy in nats of a target, given its source; the end of the target is certain."""
     fillers = length - 2 * num_pairs
     orders = math.comb(num_pairs + fillers, num_pairs) * math.factorial(num_pairs)
     return math.log(orders) + fillers * math.log(num_fillers)
 
 
 def is_value(tokens: Int[np.ndarray, "..."], vocabulary: Vocabulary) -> np.ndarray:
-    """Returns which tokens are values: those that can be recalled."""
+    """Returns True for tokens that are values, which can be recalled."""
     values = [word.startswith(VALUE) for word in vocabulary.tokens(range(len(vocabulary)))]
     return np.array(values)[tokens]
 
@@ -47,7 +47,7 @@ def is_value(tokens: Int[np.ndarray, "..."], vocabulary: Vocabulary) -> np.ndarr
 def choose(count: int, size: int, chosen: int, rng: np.random.Generator) -> Int[np.ndarray, "n c"]:
     """Chooses different numbers below `size`, in random order, for each of `count` rows.
 
-    They come from one random matrix [count, size], some of whose rows are in memory at a time.
+    The numbers come from one random matrix [count, size], of which only some rows are in memory at a time.
     """
     rows = max(1, AT_ONCE // size)
     found = np.empty((count, chosen), int)
@@ -90,9 +90,9 @@ class RecallOptions(TextOptions):
         return Task("recall", splits, *vocabularies, stats=stats)
 
     def sample(self, count: int, rng: np.random.Generator) -> Pairs:
-        """Samples texts; a smaller count gives other texts. The keys of a text are different, and so are its values."""
+        """Samples texts, each with distinct keys and distinct values; a smaller count gives different texts."""
         keys, values = (choose(count, size, self.num_pairs, rng) for size in (self.num_keys, self.num_values))
-        places = self.length - self.num_pairs  # a pair is at one place, as a filler is
+        places = self.length - self.num_pairs  # a pair takes one place, like a filler
         order = choose(count, places, self.num_pairs, rng)  # place of each pair
         fillers = rng.integers(self.num_fillers, size=(count, places))
         source, target = [], []

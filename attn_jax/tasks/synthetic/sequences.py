@@ -3,9 +3,9 @@
     sort       7 31 0 7 12  ->  0 7 7 12 31
 
 A test of length generalization: train on short sequences, test on longer ones. Symbols are independent and uniform, as
-in Vasylenko et al. 2025, arXiv 2506.16640, whose data has 32 symbols, lengths 32 to 64 in training and
-64 to 4096 in the test. The splits share short sequences alone, see attn_jax.tasks.synthetic.generated; the stats of the
-task count those that training has too.
+in Vasylenko et al. 2025, arXiv 2506.16640, whose data has 32 symbols, lengths 32 to 64 in training and 64 to 4096 in
+the test. Splits share only short sequences, see attn_jax.tasks.synthetic.generated; the stats of the task count the
+examples that are in training as well.
 """
 
 import dataclasses
@@ -49,13 +49,13 @@ def make_pairs(
     Args:
         operation: name in OPERATIONS.
         num_symbols: size of the alphabet, at least 2.
-        lengths: of the sequences, at least 1 each.
+        lengths: lengths of the sequences, at least 1 each.
         count: number of pairs.
         rng: random number generator.
-        accept: tells which sequences to keep; others are sampled again.
+        accept: tells which sequences to keep; rejected sequences are sampled again.
 
     Raises:
-        UserError: an unknown operation, an alphabet that is too small, no length.
+        UserError: the operation is unknown, the alphabet is too small, or there is no length.
     """
     apply = lookup(OPERATIONS, operation, "task.operation")
     if num_symbols < 2:

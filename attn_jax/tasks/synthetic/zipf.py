@@ -1,10 +1,10 @@
-"""Language modelling of a generated text whose entropy is known, so that a perplexity has a true lower bound.
+"""Language modelling of a generated text with known entropy, which gives a true lower bound of the perplexity.
 
     class_t ~ transitions[class_{t-1}]        word_t ~ p(word | class_t)
 
 Words have frequencies by Zipf's law: within its class, the probability of the word of rank r is proportional to
-r^-exponent, and classes take turns along the ranks. A word tells its class, so with the stationary distribution pi the
-entropy of a word given all words before it is
+r^-exponent, and the ranks are dealt to the classes in turn. A word determines its class, so with the stationary
+distribution pi the entropy of a word given all words before it is
 
     H = sum_c pi_c (H(transitions[c]) + H(words of c))
 
@@ -25,7 +25,7 @@ from attn_jax.tasks.synthetic.generated import NUM_EXAMPLES, make_splits
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text.plain_text import beginnings
 
-CONCENTRATION = 0.1  # of the transitions: a class is followed by few others
+CONCENTRATION = 0.1  # of the Dirichlet distribution of transitions: few classes often follow a class
 
 
 class ZipfSource:
@@ -36,12 +36,12 @@ class ZipfSource:
         Args:
             num_words: number of words, at least one for each class.
             num_classes: number of classes.
-            exponent: of Zipf's law.
-            seed: of the transitions.
+            exponent: exponent of Zipf's law.
+            seed: seed of the transitions.
         """
         rng = np.random.default_rng((seed, num_classes))
         self.transitions = rng.dirichlet(np.full(num_classes, CONCENTRATION), num_classes)
-        self.transitions = 0.99 * self.transitions + 0.01 / num_classes  # every class follows every other at times
+        self.transitions = 0.99 * self.transitions + 0.01 / num_classes  # every class can follow every other
         self.stationary = np.linalg.matrix_power(self.transitions, 1000)[0]
         ranks = np.arange(num_words)
         self.words = [ranks[c::num_classes] for c in range(num_classes)]
@@ -49,20 +49,20 @@ class ZipfSource:
 
     @property
     def word_probs(self) -> Float[np.ndarray, " v"]:
-        """Probability of each word at any place of the text."""
+        """Probability of each word at any position of the text."""
         probs = np.empty(sum(map(len, self.words)))
         for share, words, within in zip(self.stationary, self.words, self.probs, strict=True):
             probs[words] = share * within
         return probs
 
     def entropy(self, length: int) -> float:
-        """Returns the entropy in nats of a text of this length; its end is certain."""
+        """Returns the entropy in nats of a text of this length; the end of the text is certain."""
         of_words = sum(share * _entropy(probs) for share, probs in zip(self.stationary, self.probs, strict=True))
         of_steps = sum(share * _entropy(row) for share, row in zip(self.stationary, self.transitions, strict=True))
         return _entropy(self.stationary) + (length - 1) * of_steps + length * of_words
 
     def sample(self, count: int, length: int, rng: np.random.Generator) -> Int[np.ndarray, "n t"]:
-        """Samples texts as word numbers; a smaller count gives other texts."""
+        """Samples texts as word numbers; a smaller count gives different texts."""
         words = np.empty((count, length), np.int64)
         classes = _choose(np.broadcast_to(self.stationary, (count, len(self.stationary))), rng)
         for t in range(length):
@@ -84,7 +84,7 @@ def _entropy(probs: Float[np.ndarray, " n"]) -> float:
 
 
 def _choose(probs: Float[np.ndarray, "n c"], rng: np.random.Generator) -> Int[np.ndarray, " n"]:
-    """Samples an index of each row."""
+    """Samples an index for each row."""
     below = rng.random((len(probs), 1)) < np.cumsum(probs, axis=1)
     return np.where(below[:, -1], np.argmax(below, axis=1), probs.shape[1] - 1)
 
@@ -93,7 +93,7 @@ def _choose(probs: Float[np.ndarray, "n c"], rng: np.random.Generator) -> Int[np
 class ZipfOptions(TextOptions):
     """Options of the task of predicting a generated text of known entropy.
 
-    The vocabulary has all words, most frequent first, whether seen or not.
+    The vocabulary has all words, most frequent first, including unseen ones.
     """
 
     has_sources: ClassVar[bool] = False

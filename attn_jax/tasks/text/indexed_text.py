@@ -1,4 +1,4 @@
-"""Translation from a folder of encoded pairs, which may be larger than the memory; see attn_jax/data/token_index.py.
+"""Translation from a folder of encoded pairs, which may be larger than memory; see attn_jax/data/token_index.py.
 
 Training reads the folder `data_dir`; validation and test are text files in it, which fit into memory.
 """
@@ -21,17 +21,17 @@ from attn_jax.parts import option
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.task import Encode, Pairs, Task
 
-SHOWN = 1000  # training pairs in memory, the first of the folder, as the split "train"
+SHOWN = 1000  # number of training pairs in memory, the first ones of the folder, as the split "train"
 
 
 @dataclasses.dataclass(frozen=True)
 class IndexedTask(Task):
-    """A task whose training pairs are files; the split "train" has the first SHOWN of them alone."""
+    """A task whose training pairs are in files; the split "train" has only the first SHOWN pairs."""
 
     index: TokenIndex | None = None
 
     def checksums(self) -> dict[str, int]:
-        """Returns those of the splits and of the index; see Task.checksums."""
+        """Returns the checksums of the splits and of the index; see Task.checksums."""
         return super().checksums() | {"index": self.index.checksum}
 
     def batches(
@@ -47,7 +47,7 @@ class IndexedTask(Task):
         row_multiple: int = 1,
         share: tuple[int, int] = (0, 1),
     ) -> StreamedBatches:
-        """Makes the training batches; the buckets are those of the index. See Task.batches."""
+        """Makes the training batches with the buckets of the index. See Task.batches."""
         if labels or encode is not encode_pairs:
             raise UserError("task indexed_text has sentence pairs; expected a model of those, such as seq2seq")
         found = [
@@ -76,7 +76,7 @@ class IndexedTask(Task):
 
 
 def first_pairs(index: TokenIndex, count: int) -> Pairs:
-    """Returns the texts of the first pairs, as their tokens are decoded."""
+    """Returns the first pairs as texts, decoded from their tokens."""
     texts = []
     for ragged, vocabulary in zip((index.pairs.source, index.pairs.target), index.vocabularies, strict=True):
         ends = np.asarray(ragged.offsets[: count + 1])
@@ -110,8 +110,8 @@ class IndexedTextOptions(TextOptions):
         """Makes the task.
 
         Raises:
-            UserError: the folder is not finished or damaged, a text file is wrong, or the vocabularies of an earlier
-                run are others than those of the index.
+            UserError: the folder is incomplete or damaged, a text file is wrong, or the vocabularies of an earlier run
+                differ from the vocabularies of the index.
         """
         folder = pathlib.Path(data_dir)
         index = open_index(folder)

@@ -3,7 +3,7 @@
     gehen TAB V;PST;3;SG  ->  ging
 
 The forms come from files such as those of CoNLL-SIGMORPHON 2017, task 1 (Cotterell et al. 2017, arXiv 1706.09031), see
-inflection_files.py, or, without a language and files, from a made-up language, see made_language.py.
+inflection_files.py; without a language and files, they come from a made-up language, see made_language.py.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from attn_jax.tasks.text.made_language import EXAMPLES, make_splits
 
 TAGS = {"first": Inflections, "apart": TaggedLemmas}
 HALLUCINATED = 2019  # seed of forms with random stems, also independent of the seed of a run
-ALL = sys.maxsize  # as a vocab_size: whatever occurs in training
+ALL = sys.maxsize  # vocab_size for all characters and tags of training
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,12 @@ class InflectionOptions(TextOptions):
     """Options of the task of inflecting a lemma.
 
     The source is `lemma TAB tags`, with ";" between tags. The files of a language are data_dir/LANGUAGE-train-SIZE,
-    LANGUAGE-dev for validation, and, if there is one, LANGUAGE-uncovered-test or LANGUAGE-test; `train`, `valid` and
-    `test` name others. If `train` names a file and neither `language` nor `valid` gives one for validation, the last
-    `valid_size` forms of a fixed shuffle are held out, and training forms of the same lemma and tags are dropped.
-    Without a language and files, forms of the made-up language are sampled, and no lemma is in two splits. The forms of
-    a smaller `num_examples` are a subset of those of a larger one. The vocabularies are one of TAGS of the training
-    sources and Characters of the training targets.
+    LANGUAGE-dev for validation, and, if it exists, LANGUAGE-uncovered-test or LANGUAGE-test; `train`, `valid` and
+    `test` name other files. If `train` names a file and there is no validation file from `language` or `valid`, the
+    last `valid_size` forms of a fixed shuffle are held out, and training forms with a held-out lemma and tags are
+    dropped. Without a language and files, forms of the made-up language are sampled, and no lemma is in two splits. The
+    forms of a smaller `num_examples` are a subset of the forms of a larger one. The source vocabulary is a class of
+    TAGS, the target vocabulary is Characters, both of the training split.
     """
 
     name: ClassVar[str] = "inflection"
@@ -77,7 +77,7 @@ class InflectionOptions(TextOptions):
     copy_words: bool = option(False, "also train to copy each lemma and each form, with the tag COPY", afterwards=False)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        """Makes the task; raises a UserError if something is wrong with a file, or a number is out of range."""
+        """Makes the task; raises a UserError if a file is wrong, or a number is out of range."""
         if paths := self._paths(data_dir):
             splits, told = read_splits(paths, self.columns, self.valid_size, self.num_examples)
             examples = tuple(splits["valid"].source[: len(EXAMPLES)])
@@ -117,5 +117,5 @@ class InflectionOptions(TextOptions):
         return read_forms(path, self.columns)
 
     def align(self, source: Sequence[str], target: Sequence[str]) -> tuple[Links, Links] | None:
-        """Returns the letters of the form that are those of the lemma; the letters of a suffix have no link."""
+        """Returns the letters of the form that come from the lemma; the letters of a suffix have no link."""
         return align_letters(source, target)

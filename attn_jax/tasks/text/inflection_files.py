@@ -1,4 +1,4 @@
-"""Files of inflected forms: three columns in any order, as those of the SIGMORPHON shared tasks."""
+"""Files of inflected forms: three columns in any order, as in the SIGMORPHON shared tasks."""
 
 import collections
 import difflib
@@ -16,11 +16,11 @@ from attn_jax.errors import UserError, lookup
 
 SUBSET = 2017  # seed of the permutation for subsets of a file, independent of the seed of a run
 COLUMNS = tuple(map(" ".join, itertools.permutations(("lemma", "form", "tags"))))  # orders; the first is the default
-NO_FILE = (("", ""), ("train.source", "train.target"))  # the second is in runs of before 2026-11-23
+NO_FILE = (("", ""), ("train.source", "train.target"))  # default values: now, and in runs from before 2026-11-23
 
 
 def names_of(train: Sequence[str], valid: Sequence[str], test: Sequence[str]) -> dict[str, str]:
-    """Returns the names of files by split, of those that are named."""
+    """Returns the file names by split, for the splits that have one."""
     names = {"train": ("", "") if tuple(train) in NO_FILE else train, "valid": valid, "test": test}
     for split, files in names.items():
         if any(files[1:]):
@@ -31,7 +31,7 @@ def names_of(train: Sequence[str], valid: Sequence[str], test: Sequence[str]) ->
 
 
 def paths_of(folder: pathlib.Path, language: str, size: str, given: dict[str, str]) -> dict[str, pathlib.Path]:
-    """Returns the files of a language by split, those that are `given` in place of its own."""
+    """Returns the files of a language by split; files in `given` replace the files of the language."""
     train, valid = folder / f"{language}-train-{size}", folder / f"{language}-dev"
     if "train" not in given and not os.path.exists(train):
         _explain_missing(train, language, size)
@@ -89,15 +89,15 @@ def _cells(pairs: Pairs) -> list[str]:
 
 
 def read_forms(path: pathlib.Path, columns: str = COLUMNS[0]) -> Pairs:
-    """Reads the lines of a file, such as `lemma TAB form TAB tags`, as pairs (`lemma TAB tags`, form), spaces and all.
+    """Reads the lines of a file, such as `lemma TAB form TAB tags`, as pairs (`lemma TAB tags`, form); spaces are kept.
 
     Args:
-        path: of the file.
+        path: path of the file.
         columns: one of COLUMNS.
 
     Raises:
-        UserError: as attn_jax.data.text.read_lines, or a line has not three columns, or an empty one, or the
-            columns seem to be in another order, or the tags have another sign between them.
+        UserError: as in attn_jax.data.text.read_lines; a line does not have three columns, or has an empty one; the
+            columns seem to be in another order; or the tags have another separator.
     """
     order = lookup({known: known.split(" ") for known in COLUMNS}, columns, "task.columns")
     expected = " TAB ".join(order)
@@ -132,8 +132,8 @@ def read_forms(path: pathlib.Path, columns: str = COLUMNS[0]) -> Pairs:
 def _is_swapped(pairs: Pairs) -> bool:
     """Returns whether forms and tags seem to be swapped.
 
-    The forms look like tags if most have ";" and no tags have it; or if they are fewer than the tags, and have fewer
-    letters in common with the lemmas, as tags of one part do.
+    The forms look like tags if most have ";" and no tags have it; or if there are fewer different forms than tags, and
+    the forms have fewer letters in common with the lemmas, as with tags of one part.
     """
     forms, cells = pairs.target, [text.split("\t") for text in pairs.source]
     if sum(";" in form for form in forms) > len(forms) / 2 and not any(";" in text for text in pairs.source):
@@ -151,9 +151,9 @@ def _common_letters(words: Sequence[str]) -> int:
 
 
 def _explain_missing(path: pathlib.Path, language: str, size: str) -> None:
-    """Raises UserError with the languages in the folder, or with the sizes of this language.
+    """Raises a UserError that lists the languages in the folder, or the sizes of this language.
 
-    Returns if the folder itself is missing; reading the file then raises the error.
+    Returns if the folder is missing; reading the file then raises the error.
     """
     found = [re.fullmatch("(.+)-train-(.+)", other.name) for other in path.parent.glob("*-train-*")]
     there = [match.groups() for match in found if match]

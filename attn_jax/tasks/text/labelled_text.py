@@ -21,15 +21,15 @@ def _texts(pairs: Pairs) -> list[str]:
 
 
 def read_labelled(path: pathlib.Path, labels: Iterable[str] = ()) -> Pairs:
-    """Reads the lines `text TAB label` of a file as pairs (text, label). Spaces around a label are dropped.
+    """Reads the lines `text TAB label` of a file as pairs (text, label). Spaces around a label are removed.
 
     Args:
-        path: of the file.
+        path: path of the file.
         labels: allowed labels; () allows all.
 
     Raises:
-        UserError: as attn_jax.data.text.read_lines, or a line has not one tab, or no text, or no label, or a label
-            that is not one word or not allowed.
+        UserError: as in attn_jax.data.text.read_lines; a line does not have exactly one tab, or has no text or no
+            label; or a label is not one word or not allowed.
     """
     allowed = dict.fromkeys(labels)
     source, target = [], []
@@ -64,7 +64,7 @@ def label_vocabulary(labels: Iterable[str], where: str) -> Words:
         where: source of the labels, for error messages.
 
     Raises:
-        UserError: there are not two different labels.
+        UserError: there are fewer than two different labels.
     """
     different = sorted(set(labels))
     if len(different) < 2:
@@ -74,12 +74,12 @@ def label_vocabulary(labels: Iterable[str], where: str) -> Words:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelledTextOptions(VocabularyOptions):
-    """Options of the task of giving a text its label. Of train, valid, test and vocab_size the first part counts.
+    """Options of the task of classifying texts. Of train, valid, test and vocab_size only the first part is used.
 
     Without a validation file, the last `valid_size` training lines of a fixed shuffle are held out, and training lines
-    with the text of one of them are dropped. The lines of a smaller `num_examples` are a subset of those of a larger
-    one. The labels are those of the whole training file, so that other files may use every label of it, even one that
-    the chosen subset lacks; any other label is an error.
+    with a held-out text are dropped. The lines of a smaller `num_examples` are a subset of the lines of a larger one.
+    The labels are the labels of the whole training file, so other files may use all of them, even labels that the
+    chosen subset lacks; any other label is an error.
     """
 
     name: ClassVar[str] = "labelled_text"
@@ -88,7 +88,7 @@ class LabelledTextOptions(VocabularyOptions):
         """Makes the task.
 
         Raises:
-            UserError: something is wrong with a file (see `read_labelled`), a label, a size or a name.
+            UserError: a file (see `read_labelled`), a label, a size or a name is wrong.
         """
         names = first_names(train=self.train, valid=self.valid, test=self.test)
         paths = {split: pathlib.Path(data_dir) / name for split, name in names.items()}

@@ -2,10 +2,10 @@
 
     Sitzfleisch  ->  german
 
-The lemmas come from the files of CoNLL-SIGMORPHON 2017, task 1 (Cotterell et al. 2017, arXiv 1706.09031), or, without
-a folder, from made-up languages. A lemma of these has two or three syllables, each with an onset, a vowel and a coda
-that are uniform on lists of the language; "" is none. Lemmas of several languages, such as kali of valu and tekin, are
-left out.
+The lemmas come from the files of CoNLL-SIGMORPHON 2017, task 1 (Cotterell et al. 2017, arXiv 1706.09031); without a
+folder, they come from made-up languages. A made-up lemma has two or three syllables. Each syllable has an onset, a
+vowel and a coda, sampled uniformly from lists of the language; "" is none. Lemmas that belong to several languages,
+such as kali in valu and tekin, are left out.
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ from attn_jax.tasks.text.inflection_files import read_forms
 from attn_jax.tasks.text.labelled_text import label_vocabulary
 
 HELD_OUT = 2017  # seed of the permutation for the splits, independent of the seed of a run
-HELD_OUT_SHARE = 0.1  # of all lemmas for validation, and as many for the test
+HELD_OUT_SHARE = 0.1  # share of all lemmas for validation, and the same for the test
 TEST_SIZE = 1000
-NUM_LEMMAS = 4000  # of each made-up language
+NUM_LEMMAS = 4000  # number of lemmas of each made-up language
 
 
 class Language(NamedTuple):
@@ -56,7 +56,7 @@ def read_lexicons(folder: pathlib.Path, size: str, labels: Sequence[str]) -> dic
     """Reads the distinct lemmas of each language from the files LANGUAGE-train-SIZE, languages in alphabetical order.
 
     Raises:
-        UserError: no such file, a name that none has, or as attn_jax.tasks.text.inflection_files.read_forms.
+        UserError: there are no such files, a language has no file, or as in read_forms of inflection_files.py.
     """
     found = [re.fullmatch(r"(\S+)-train-(\S+)", path.name) for path in folder.glob("*-train-*")]
     sizes: dict[str, dict[str, pathlib.Path]] = {}
@@ -94,10 +94,10 @@ class LanguageIdOptions(TextOptions):
     """Options of the task of naming the language of a word.
 
     The source is a lemma, the target the name, one token. The lemmas of a language are the first column of
-    data_dir/LANGUAGE-train-SIZE, each once; without a folder they are sampled. Lemmas of several languages are left out
-    and counted in the stats. The others are shuffled and cut into training, validation and test: no lemma is in two
-    splits, and a smaller split is the beginning of a larger one. The test split has TEST_SIZE, or all test lemmas if
-    there are fewer. The vocabularies are the characters of the training sources, and the names.
+    data_dir/LANGUAGE-train-SIZE, without repetitions; without a folder they are sampled. Lemmas of several languages
+    are left out and counted in the stats. The others are shuffled and split into training, validation and test: no
+    lemma is in two splits, and a smaller split is the beginning of a larger one. The test split has TEST_SIZE lemmas,
+    or fewer if there are not enough. The vocabularies are the characters of the training sources, and the names.
     """
 
     name: ClassVar[str] = "language_id"
@@ -108,10 +108,10 @@ class LanguageIdOptions(TextOptions):
 
     @property
     def cut_by(self) -> dict[str, tuple[str, ...]]:
-        return dict.fromkeys(("valid", "test"), ("size", "labels"))  # the lemmas of all languages are cut together
+        return dict.fromkeys(("valid", "test"), ("size", "labels"))  # the lemmas of all languages are split together
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        """Makes the task; raises a UserError if something is wrong with a file, a name, or a number of lemmas."""
+        """Makes the task; raises a UserError if a file, a name, or a number of lemmas is wrong."""
         if data_dir:
             lexicons = read_lexicons(pathlib.Path(data_dir), self.size, self.labels)
         else:

@@ -1,7 +1,7 @@
-"""Training forms made from training forms: with stems of random letters, and words that are copied.
+"""Artificial training forms made from training forms: forms with stems of random letters, and words to copy.
 
-With few forms a model learns which letters belong together in the words it saw, and has not yet learned to copy a
-stem. Made forms have stems that no language has, so what remains to be learned from them is the copying and the change.
+With few forms a model learns which letters occur together in the training words, but not to copy a stem. Artificial
+forms have random stems, so they teach only copying and inflection.
 """
 
 import difflib
@@ -11,9 +11,9 @@ import numpy as np
 from attn_jax.data.pairs import Pairs
 from attn_jax.errors import UserError
 
-SHORTEST = 3  # letters of a part of a lemma that counts as its stem
+SHORTEST = 3  # least number of letters of a common part of lemma and form that counts as stem
 REPLACED = 0.5  # probability that a letter of a stem is replaced
-COPY = "COPY"  # tag of a word that is to be copied
+COPY = "COPY"  # tag of a word to copy
 
 
 def hallucinate(pairs: Pairs, count: int, *, seed: int) -> Pairs:
@@ -22,16 +22,16 @@ def hallucinate(pairs: Pairs, count: int, *, seed: int) -> Pairs:
         spielen gespielt  ->  spotlen gespotlt
 
     A stem is each part of SHORTEST letters or more that a lemma and its form have in common. Each of its letters is
-    replaced, with probability REPLACED and in both, by a letter of the alphabet of all lemmas and forms, all equally
-    probable. The tags stay. A smaller count gives the first forms of a larger one.
+    replaced with probability REPLACED, in lemma and form alike, by a uniform letter from the alphabet of all lemmas and
+    forms. The tags do not change. A smaller count gives the beginning of a larger one.
 
     Args:
         pairs: training forms, with sources `lemma TAB tags`.
         count: number of forms to make.
-        seed: of the random numbers.
+        seed: seed of the random numbers.
 
     Raises:
-        UserError: no lemma shares so many letters with its form.
+        UserError: no lemma shares SHORTEST neighbouring letters with its form.
     """
     rows = [(*text.split("\t"), form) for text, form in zip(pairs.source, pairs.target, strict=True)]
     found = [(*row, stem) for row in rows if (stem := stem_of(row[0], row[2]))]
@@ -55,7 +55,7 @@ def hallucinate(pairs: Pairs, count: int, *, seed: int) -> Pairs:
 
 
 def stem_of(lemma: str, form: str) -> list[tuple[int, int]]:
-    """Returns the places of the letters of a stem: (in the lemma, in the form). White space is in no stem."""
+    """Returns the places of the letters of a stem: (in the lemma, in the form). Stems have no white space."""
     blocks = difflib.SequenceMatcher(None, lemma, form, autojunk=False).get_matching_blocks()
     return [
         (block.a + i, block.b + i)
@@ -67,7 +67,7 @@ def stem_of(lemma: str, form: str) -> list[tuple[int, int]]:
 
 
 def copies(pairs: Pairs) -> Pairs:
-    """Makes a form for each word among lemmas and forms: the word itself, with the tag COPY."""
+    """Makes a form for each word among lemmas and forms: the word, with the tag COPY."""
     lemmas = [text.partition("\t")[0] for text in pairs.source]
     words = list(dict.fromkeys([*lemmas, *pairs.target]))
     return Pairs([f"{word}\t{COPY}" for word in words], words)

@@ -37,10 +37,10 @@ from attn_jax.data.pairs import Pairs
 from attn_jax.data.splits import check_count
 from attn_jax.errors import UserError
 
-NUM_EXAMPLES = 10_000  # training forms of the made-up language by default, as in size "high" of the files
+NUM_EXAMPLES = 10_000  # training forms by default, as many as in size "high" of the files
 TEST_SIZE = 1000
 NUM_LEMMAS = 12_000
-HELD_OUT_SHARE = 0.05  # of all lemmas for validation, and as many for the test
+HELD_OUT_SHARE = 0.05  # share of all lemmas for validation, and the same for the test
 EXAMPLES = tuple(
     f"{lemma}\t{tags}"
     for lemma, tags in (
@@ -59,7 +59,7 @@ TO_FRONT, TO_BACK = str.maketrans("AOU", "eöü"), str.maketrans("AOU", "aou")
 VOICED = {"p": "b", "t": "d", "k": "g"}
 VOICELESS = "ptks"
 ONSETS = "bdfghklmnprstvz"
-CODAS = ("", "", "", "l", "n", "r", "s")  # of a syllable that is not the last
+CODAS = ("", "", "", "l", "n", "r", "s")  # codas of all syllables except the last
 ENDINGS = ("", "", "p", "t", "k", "s", "l", "r", "n", "m")
 
 INFINITIVE = "nA"
@@ -89,7 +89,7 @@ def inflect(lemma: str, tags: str) -> str:
 
 
 def attach(word: str, suffix: str) -> str:
-    """Attaches a suffix by the rules above. The word must have a vowel, the suffix a letter."""
+    """Attaches a suffix by the rules above. The word must have a vowel, the suffix at least one letter."""
     last_vowel = next(letter for letter in reversed(word) if letter in VOWELS)
     if suffix[0] in "AOU":
         word = word + "y" if word[-1] in VOWELS else word[:-1] + VOICED.get(word[-1], word[-1])
@@ -98,7 +98,7 @@ def attach(word: str, suffix: str) -> str:
 
 
 def make_splits(num_examples: int, valid_size: int, seed: int) -> dict[str, Pairs]:
-    """Samples the splits of the made-up language. No lemma is in two splits, whatever the sizes."""
+    """Samples the splits of the made-up language. No lemma is in two splits, for any sizes."""
     rng = np.random.default_rng(seed)
     lexicon = _lexicon(rng)
     drawn = list(lexicon)
@@ -114,7 +114,7 @@ def make_splits(num_examples: int, valid_size: int, seed: int) -> dict[str, Pair
     sizes = {"train": num_examples or NUM_EXAMPLES, "valid": valid_size, "test": TEST_SIZE}
     splits = {}
     for name, count in sizes.items():
-        # Shuffled as a whole, then cut: the size of one split changes no other form.
+        # Shuffled as a whole, then cut: the size of one split does not change the forms of the others.
         chosen = [cells[name][i] for i in rng.permutation(len(cells[name]))[:count]]
         splits[name] = Pairs([f"{lemma}\t{tags}" for lemma, tags in chosen], [inflect(*cell) for cell in chosen])
     return splits

@@ -40,11 +40,11 @@ class ParallelTextOptions(VocabularyOptions):
     """Options of the task of translating lines.
 
     The target of line i of a source file is line i of a target file. With files of tags a source is `line TAB tags`,
-    and the source vocabulary is TaggedTexts over that of the lines.
+    and the source vocabulary is TaggedTexts, which wraps the vocabulary of the lines.
 
     Without validation files, the last `valid_size` training pairs of a fixed shuffle are held out, and training pairs
-    equal to one of them are dropped. The pairs of a smaller `num_examples` are a subset of those of a larger one. The
-    vocabularies are trained on the training split.
+    equal to a held-out pair are dropped. The pairs of a smaller `num_examples` are a subset of the pairs of a larger
+    one. The vocabularies are trained on the training split.
     """
 
     name: ClassVar[str] = "parallel_text"
@@ -65,7 +65,7 @@ class ParallelTextOptions(VocabularyOptions):
         """Makes the task.
 
         Raises:
-            UserError: something is wrong with a file (see attn_jax.data.text), a size or a name.
+            UserError: a file (see attn_jax.data.text), a size or a name is wrong.
         """
         tagged, folder = any(self.tag_files), pathlib.Path(data_dir)
         if len(self.tag_files) != len(SPLITS):
@@ -94,7 +94,7 @@ class ParallelTextOptions(VocabularyOptions):
         return Task("parallel_text", splits, *vocabularies, stats=stats, sample_pieces=self.vocabulary.sample)
 
     def _vocabularies(self, pairs: Pairs, tagged: bool) -> tuple[Vocabulary, Vocabulary]:
-        """Trains the vocabularies of source and target, or one on both."""
+        """Trains the vocabularies of source and target, or a joint one."""
         texts = [text.partition("\t")[0] for text in pairs.source] if tagged else pairs.source
         joint = self.joint_vocabulary
         sides = {"joint": [*texts, *pairs.target]} if joint else {"source": texts, "target": pairs.target}

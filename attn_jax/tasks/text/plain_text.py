@@ -1,12 +1,12 @@
 """Language modelling: the source is the empty text, the target is a line of a text or a block of tokens.
 
-The text comes from UTF-8 files or, without a folder, is generated: sentences in which the verb agrees with its subject,
-and not with a noun between them (as in Linzen et al. 2016, arXiv 1611.01368):
+The text comes from UTF-8 files. Without a folder it is generated: sentences in which the verb agrees with its subject,
+and not with a noun in between (as in Linzen et al. 2016, arXiv 1611.01368):
 
     the old keys near the cabinet shine .      every dog sees the small houses .
 
-Each line and each block starts after bos and ends with eos; no state is passed from block to block. So the loss of a
-block of n tokens has n + 1 terms, of which eos is soon close to zero because its position is fixed.
+Each line and each block starts after bos and ends with eos; no state is passed from block to block. The loss of a block
+of n tokens has n + 1 terms; the term of eos is soon close to zero, because its position is fixed.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from attn_jax.parts import option
 from attn_jax.tasks.options import SEED, VocabularyOptions, first_names
 from attn_jax.tasks.task import Pairs, Task
 
-NUM_SENTENCES = 10_000  # of the generated text, for training and validation
+NUM_SENTENCES = 10_000  # size of the generated text, for training and validation
 TEST_SIZE = 1000
 
 NOUNS = (
@@ -41,7 +41,7 @@ DETERMINERS = (("the", "a", "every", "this"), ("the", "some", "all", "these"))  
 
 
 def _hold_out_the_end(whole: Sequence[str], valid_size: int, block: int, kind: type) -> dict[str, Sequence[str]]:
-    """Cuts the last `valid_size` lines or blocks off a training text; returns both parts."""
+    """Splits the last `valid_size` lines or blocks off a training text; returns both parts."""
     size = block or 1
     most = (len(whole) - 1) // size
     what = "lines" if not block else "characters" if kind is Characters else "words"
@@ -59,7 +59,7 @@ def _hold_out_the_end(whole: Sequence[str], valid_size: int, block: int, kind: t
 
 
 def _without(train: list[str], held_out: list[str]) -> tuple[list[str], int]:
-    """Returns the training examples that equal none of the held-out ones, and the number of the others."""
+    """Returns the training examples that equal no held-out example, and the number of dropped examples."""
     seen = set(map(same_text, held_out))
     rest = [text for text in train if same_text(text) not in seen]
     check_left(len(rest), len(train) + len(held_out), len(held_out), "examples")
@@ -76,8 +76,8 @@ def divide(text: str, block: int, kind: type) -> Sequence[str]:
 def make_blocks(part: Sequence[str], block: int, vocabulary: Vocabulary) -> list[str]:
     """Joins the characters or words of a text into blocks of `block` tokens. The last block may be shorter.
 
-    Blocks of SentencePiece consist of whole words with at most `block` pieces together, so that encoding a block gives
-    its tokens again. A longer word is a block of its own.
+    With SentencePiece a block consists of whole words with at most `block` pieces in total, so that encoding a block
+    gives the same tokens again. A longer word is a block of its own.
     """
     if not isinstance(vocabulary, SentencePiece):
         return _join(part, block)
@@ -94,7 +94,7 @@ def make_blocks(part: Sequence[str], block: int, vocabulary: Vocabulary) -> list
 
 
 def beginnings(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[str, ...]:
-    """Returns the first quarters of three texts, as prompts. None is blank or has a line end."""
+    """Returns the first quarters of three texts, as prompts. Prompts are not blank and have no line end."""
     found = []
     for tokens in map(vocabulary.tokenize, texts[:100]):
         beginning = vocabulary.join(tokens[: -(-len(tokens) // 4)])
@@ -104,7 +104,7 @@ def beginnings(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[str, ...]:
 
 
 def make_sentences(count: int, rng: np.random.Generator) -> list[str]:
-    """Samples different sentences; a smaller count gives the first ones of a larger count."""
+    """Samples different sentences; a smaller count gives the beginning of a larger one."""
 
     def pick(options: Sequence):
         return options[rng.integers(len(options))]
@@ -133,7 +133,7 @@ def _join(part: Sequence[str], size: int) -> list[str]:
 
 
 def _read_text(path: pathlib.Path) -> str:
-    """Reads a text. Lines end with LF or CR LF."""
+    """Reads a text with line ends LF or CR LF."""
     text = read_text(path).replace("\r\n", "\n")
     if text.isspace():
         raise UserError(f"{path}: the file is empty; expected a text")
@@ -142,14 +142,14 @@ def _read_text(path: pathlib.Path) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlainTextOptions(VocabularyOptions):
-    """Options of the task of predicting a text, of the first of train, valid and test and the second of vocab_size.
+    """Options of the task of predicting a text; it uses the first file of train, valid and test, and vocab_size[1].
 
     An example is a line that is not blank, or a block of the whole text. Without a validation file, the last
-    `valid_size` lines or blocks of the training text are held out, and training examples equal to one of them are
-    dropped. (With SentencePiece, the end is cut off by words, each of which is one or more tokens; blocks of it beyond
-    `valid_size` are not used.) A smaller `num_examples` takes the first examples. The vocabulary, shared by both sides,
-    is trained on the whole training text for every `num_examples`, so that perplexities can be compared. The generated
-    text has a test split of TEST_SIZE sentences.
+    `valid_size` lines or blocks of the training text are held out, and training examples equal to a held-out example
+    are dropped. (With SentencePiece the held-out end is cut by words, each of which has one or more tokens; only the
+    first `valid_size` blocks of it are used.) A smaller `num_examples` takes the first examples. The vocabulary, shared
+    by both sides, is trained on the whole training text for every `num_examples`, so that perplexities can be compared.
+    The generated text has a test split of TEST_SIZE sentences.
     """
 
     has_sources: ClassVar[bool] = False
@@ -167,7 +167,7 @@ class PlainTextOptions(VocabularyOptions):
         )
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        """Makes the task; raises a UserError if something is wrong with a file, a size or a name."""
+        """Makes the task; raises a UserError if a file, a size or a name is wrong."""
         block, kind = self.block, TEXT_VOCABULARIES[self.vocabulary.name]
         if block < 0:
             raise UserError(f"task.block {block}: expected the number of tokens of a block, or 0 for lines")
@@ -180,7 +180,7 @@ class PlainTextOptions(VocabularyOptions):
         examples = {name: make_blocks(part, block, learned[1]) if block else list(part) for name, part in parts.items()}
         stats = {}
         if held_out:
-            examples["valid"] = examples["valid"][: self.valid_size]  # of SentencePiece there may be more
+            examples["valid"] = examples["valid"][: self.valid_size]  # with SentencePiece there may be more
             examples["train"], equal = _without(examples["train"], examples["valid"])
             stats = {"training examples equal to a held-out one": equal} if equal else {}
         check_count(self.num_examples, len(examples["train"]), "examples")

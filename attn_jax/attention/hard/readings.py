@@ -47,7 +47,7 @@ def log_of(weights: Float[Array, "... k"]) -> LogWeights:
 
 
 ARGUMENTS = ("rng", "log_weights")  # arguments of every sampler; its other parameters are options
-ABOVE_ZERO = ("num_samples", "temperature", "step")  # options that must be above 0
+ABOVE_ZERO = ("num_samples", "temperature", "step", "gap")  # options that must be above 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -217,7 +217,13 @@ def test_one_sample_cannot_be_left_out(name):
 
 @pytest.mark.parametrize(
     ("name", "option"),
-    [("reinforce", "num_samples"), ("top", "num_samples"), ("gumbel_softmax", "temperature"), ("implicit_mle", "step")],
+    [
+        ("reinforce", "num_samples"),
+        ("top", "num_samples"),
+        ("gumbel_softmax", "temperature"),
+        ("implicit_mle", "step"),
+        ("gapped", "gap"),
+    ],
 )
 def test_a_number_that_must_be_above_zero_is(name, option):
     for value in (0, -1):

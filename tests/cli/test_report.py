@@ -153,7 +153,7 @@ def test_a_sweep_has_a_table_with_links_to_the_pages_of_its_runs(folder, capsys)
     assert metrics.stat().st_size == size and metrics.stat().st_mtime_ns == before.st_mtime_ns
     write_sweep_report(folder, report_run)
     assert made == ["quickstart,seed=0", "quickstart,seed=1"]
-    write_sweep_report(folder, report_run, anew=True)
+    write_sweep_report(folder, report_run, refresh=True)
     assert made[2:] == ["quickstart,seed=1", "quickstart,seed=0"]
     (folder / "quickstart,seed=0" / "result.json").unlink()
     write_sweep_report(folder, report_run)

@@ -3,7 +3,7 @@
 With weights a, contexts z, and -log p(y | context) = f(context), the loss of a token is
 
     soft        f(E[z])              one deterministic context
-    hard        E[f(z)]              an upper bound on `marginal`; trained by sampling
+    hard        E[f(z)]              an upper bound on marginal; trained by sampling
     marginal    -log E[exp(-f(z))]   the likelihood itself: the key that is read is latent and marginalized
     elbo        E_q[f(z)] + KL(q || a), q from a network that sees the target (Deng 2018, arXiv 1807.03756)
 

@@ -72,7 +72,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ): "where the total is 0, the read is 0, divided by 1",
     (
         "training/options.py",
-        'ON_NAN = {"stop": 0, "rewind": 11}  # how often a run may go back',
+        'ON_NAN = {"stop": 0, "rewind": 11}  # how often a run may rewind',
     ): "a choice; that a run goes back so often and no more is tested with a smaller number",
     (
         "attention/scores/random_features.py",

@@ -47,7 +47,8 @@ def log_of(weights: Float[Array, "... k"]) -> LogWeights:
 
 
 ARGUMENTS = ("rng", "log_weights")  # arguments of every sampler; its other parameters are options
-ABOVE_ZERO = ("num_samples", "temperature", "step", "gap")  # options that must be above 0
+ABOVE_ZERO = ("num_samples", "temperature", "step")  # options that must be above 0
+NOT_BELOW_ZERO = ("gap",)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -131,6 +132,8 @@ class Reading:
                 raise ValueError(f"the reading {self.name} has no option {name}; {known}")
             if name in ABOVE_ZERO and isinstance(value, Real) and not value > 0:
                 raise ValueError(f"{name} of the reading {self.name} is {value}; expected a number above 0")
+            if name in NOT_BELOW_ZERO and isinstance(value, Real) and not value >= 0:
+                raise ValueError(f"{name} of the reading {self.name} is {value}; expected at least 0")
         return dataclasses.replace(self, arguments=tuple(sorted({**dict(self.arguments), **options}.items())))
 
     def __eq__(self, other: object) -> bool:

@@ -215,6 +215,11 @@ def test_one_sample_cannot_be_left_out(name):
         READINGS[name].configure(num_samples=1, leave_one_out=True)(jax.random.key(0), jnp.log(P))
 
 
+def test_a_gap_is_not_negative():
+    with pytest.raises(ValueError, match="gap of the reading gapped is -1; expected at least 0"):
+        READINGS["gapped"].configure(gap=-1)
+
+
 @pytest.mark.parametrize(
     ("name", "option"),
     [
@@ -222,7 +227,6 @@ def test_one_sample_cannot_be_left_out(name):
         ("top", "num_samples"),
         ("gumbel_softmax", "temperature"),
         ("implicit_mle", "step"),
-        ("gapped", "gap"),
     ],
 )
 def test_a_number_that_must_be_above_zero_is(name, option):

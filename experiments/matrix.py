@@ -166,12 +166,16 @@ def train(options: RunOptions, seeds: Sequence[int], rates: Sequence[float], ste
         hyperparams = state.opt_state.hyperparams | {"rate": jnp.asarray(rate, jnp.float32)}
         return state.replace(opt_state=state.opt_state._replace(hyperparams=hyperparams))
 
-    example = jax.tree.map(lambda x: jnp.asarray(x[0] if len(seeds) > 1 else x), batches.batch_at(0))
+    def batch_at(number: int) -> Any:
+        batch = batches.batch_at(number)  # without an axis of members where there is one
+        return batch if len(seeds) > 1 else jax.tree.map(lambda x: x[None], batch)
+
+    example = jax.tree.map(lambda x: jnp.asarray(x[0]), batch_at(0))
     states = [jax.jit(create)(seed, rate) for seed, rate in zip(seeds, rates, strict=True)]
     state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
     curve = []
     for number in range(steps):
-        state, metrics = step(state, batches.batch_at(number))
+        state, metrics = step(state, batch_at(number))
         if number % LOGGED == LOGGED - 1:
             curve.append(np.asarray(metrics["loss"].compute()))
     return [jax.tree.map(lambda x, i=i: x[i], state.params) for i in range(len(seeds))], np.array(curve)
@@ -257,5 +261,5 @@ def line(found: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    with one_line("matrix"):
+    with one_line("matrix.py"):
         main()

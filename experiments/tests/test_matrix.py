@@ -24,20 +24,20 @@ def test_every_cell_has_options(row, column):
 
 @pytest.mark.slow
 def test_a_member_trains_as_it_would_alone():
-    """With its own seed and its own learning rate."""
-    options = matrix.options_of("softmax", "recall", **SMALL)
+    """With its own seed and its own learning rate; Adam makes much of gradients that are rounding errors alone."""
+    options, members = matrix.options_of("softmax", "recall", **SMALL), [(0, 1e-3), (1, 1e-2)]
+    begun, _ = matrix.train(options, (0, 1), (1e-3, 1e-2), 0)
     together, curve = matrix.train(options, (0, 1), (1e-3, 1e-2), 2)
     assert curve.shape == (0,)
-    for member, (seed, rate) in enumerate([(0, 1e-3), (1, 1e-2)]):
+    for member, (seed, rate) in enumerate(members):
         ((alone,), _) = matrix.train(options, (seed,), (rate,), 2)
-        for a, b in zip(leaves(together[member]), leaves(alone), strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-4)
-    other, _ = matrix.train(options, (0, 1), (1e-2, 1e-2), 2)
-    assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(leaves(other[0]), leaves(together[0]), strict=True))
+        ours, theirs = (flat(one) - flat(begun[member]) for one in (together[member], alone))
+        assert np.linalg.norm(ours - theirs) < 0.05 * np.linalg.norm(theirs)
+        assert rate / 3 < np.abs(theirs).max() < 3 * rate
 
 
-def leaves(tree):
-    return [np.asarray(x) for x in jax.tree.leaves(tree)]
+def flat(tree):
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
 
 
 def test_a_cell_is_measured_once(tmp_path, monkeypatch, capsys):

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 
@@ -84,6 +84,23 @@ class ReadingOptions(Options):
 DETERMINISTIC = {name: reading_options(x) for name, x in READINGS.items() if x.per_step and not x.random}
 
 
+class HeadsSetting(NamedTuple):
+    """What heads are built for.
+
+    Attributes:
+        num_heads, num_kv_heads, features, dtype: see MultiHead.
+        causal: whether a query reads only the keys up to its own position.
+        positions: the positional encoding of self-attention; None for attention to a source.
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    features: int
+    dtype: Dtype
+    causal: bool = False
+    positions: NoPositions | None = None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadsOptions(Options):
     """Options of an attention in a Transformer layer: over all keys, or over a memory of fixed size."""
@@ -94,22 +111,8 @@ class HeadsOptions(Options):
         """Returns the options to use at one place of a model with main attention options `main`."""
         return self
 
-    def build_heads(
-        self,
-        *,
-        num_heads: int,
-        num_kv_heads: int,
-        features: int,
-        causal: bool = False,
-        positions: NoPositions | None = None,
-        dtype: Dtype,
-    ) -> Mixer:
+    def build_heads(self, of: HeadsSetting) -> Mixer:
         """Builds the heads.
-
-        Args:
-            num_heads, num_kv_heads, features, dtype: see MultiHead.
-            causal: whether a query reads only the keys up to its own position.
-            positions: the positional encoding of self-attention; None for attention to a source.
 
         Raises:
             UserError: a part needs an order of the keys, or another width.
@@ -255,41 +258,32 @@ class AttentionOptions(HeadsOptions):
                 "model.attention.normalize kernel_sum"
             )
 
-    def build_heads(
-        self,
-        *,
-        num_heads: int,
-        num_kv_heads: int,
-        features: int,
-        causal: bool = False,
-        positions: NoPositions | None = None,
-        dtype: Dtype,
-    ) -> Mixer:
+    def build_heads(self, of: HeadsSetting) -> Mixer:
         if self.moves_along:
             key = "model.attention.normalize" if self.is_monotonic else "model.attention.wrappers"
             raise UserError(
                 f"{key} {self.moves_along} moves along the source, which a Transformer does not; expected another one, "
                 "or model.encoder.attention=map where the encoder alone is a Transformer"
             )
-        if self.has(Selective) and not causal:
+        if self.has(Selective) and not of.causal:
             raise UserError(
                 "model.attention.wrappers selective needs causal keys, which an encoder and a source do not have: "
                 "choose it for the decoder alone, model.decoder.attention=map"
             )
         of_positions: dict[str, Any] = {}
-        if positions is not None:
-            forgets = (num_kv_heads or num_heads) if positions.forgets else 0
+        if (positions := of.positions) is not None:
+            forgets = (of.num_kv_heads or of.num_heads) if positions.forgets else 0
             of_positions = dict(num_scaled=positions.num_scaled, rotary=positions.rotary, forget_heads=forgets)
-        width = width_of_head(features, num_heads, num_kv_heads)
-        attention = self.build(width, num_heads=num_heads, gate=False, dtype=dtype, **of_positions)
+        width = width_of_head(of.features, of.num_heads, of.num_kv_heads)
+        attention = self.build(width, num_heads=of.num_heads, gate=False, dtype=of.dtype, **of_positions)
         return MultiHead(
             attention=attention,
             gate=self.gate,
-            order=CAUSAL if causal else EVERYWHERE,
-            num_heads=num_heads,
-            num_kv_heads=num_kv_heads,
-            features=features,
-            dtype=dtype,
+            order=CAUSAL if of.causal else EVERYWHERE,
+            num_heads=of.num_heads,
+            num_kv_heads=of.num_kv_heads,
+            features=of.features,
+            dtype=of.dtype,
         )
 
 

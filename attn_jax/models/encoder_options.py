@@ -15,7 +15,7 @@ from attn_jax.layers.pictures import PictureEmbedding, Unchanged
 from attn_jax.layers.positions import POSITIONS, NoPositions
 from attn_jax.layers.rnn import CELLS, RNN, Cell
 from attn_jax.layers.transformer import ACTIVATIONS, NORM_FIRST, TransformerLayer, TransformerStack
-from attn_jax.models.attention_options import HeadsOptions, width_of_head
+from attn_jax.models.attention_options import HeadsOptions, HeadsSetting, width_of_head
 from attn_jax.models.family import IMAGES
 from attn_jax.models.mixer_options import PLACES
 from attn_jax.models.picture_options import PictureOptions
@@ -82,10 +82,10 @@ class StackOptions(Options):
         if positions.rotary and rotated % 2:
             half = ", of which a difference has two" if halved else ""
             raise UserError(f"positions rotary need heads of even width, got {rotated}{half}")
-        heads = dict(num_heads=self.num_heads, num_kv_heads=self.num_kv_heads, features=features, dtype=dtype)
-        make_own = partial(attention.build_heads, **heads, causal=causal, positions=positions)
+        heads = HeadsSetting(self.num_heads, self.num_kv_heads, features, dtype)
+        make_own = partial(attention.build_heads, heads._replace(causal=causal, positions=positions))
         make_own()  # builds once now, to report wrong options before the first layer is called
-        make_source = source_attention and partial(source_attention.build_heads, **heads)
+        make_source = source_attention and partial(source_attention.build_heads, heads)
         if make_source:
             make_source()
         return TransformerStack(

@@ -9,10 +9,9 @@ from attn_jax.attention.mixer import Mixer
 from attn_jax.attention.recurrent.features import FEATURE_MAPS, check_feature_map
 from attn_jax.attention.recurrent.heads import RECURRENT, Kind, RecurrentHeads
 from attn_jax.errors import UserError
-from attn_jax.layers.positions import POSITIONS, NoPositions
-from attn_jax.models.attention_options import HeadsOptions, MapOptions, Same
+from attn_jax.layers.positions import POSITIONS
+from attn_jax.models.attention_options import HeadsOptions, HeadsSetting, MapOptions, Same
 from attn_jax.parts import option
-from attn_jax.types import Dtype
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,41 +32,32 @@ class RecurrentHeadOptions(HeadsOptions):
         """Returns the fields of the heads that only some kinds have."""
         return {"feature_map": FEATURE_MAPS["identity"], "normalized": False}
 
-    def build_heads(
-        self,
-        *,
-        num_heads: int,
-        num_kv_heads: int,
-        features: int,
-        causal: bool = False,
-        positions: NoPositions | None = None,
-        dtype: Dtype,
-    ) -> Mixer:
-        if self.kind.needs_causal and not causal:
+    def build_heads(self, of: HeadsSetting) -> Mixer:
+        if self.kind.needs_causal and not of.causal:
             fitting = ", ".join(name for name, x in MIXERS.items() if x.kept or not x.kind.needs_causal)
             raise UserError(
                 f"model.attention {self.name} needs causal keys, which an encoder and a source do not have; expected "
                 f"{fitting} there: model.decoder.attention={self.name} is of the decoder alone"
             )
-        if num_kv_heads:
+        if of.num_kv_heads:
             raise UserError(
-                f"num_kv_heads is {num_kv_heads}; expected 0: model.attention {self.name} has no keys to share"
+                f"num_kv_heads is {of.num_kv_heads}; expected 0: model.attention {self.name} has no keys to share"
             )
-        if positions is not None and positions.needs_attention:
-            own = next(name for name, kind in POSITIONS.items() if kind is type(positions))
+        if of.positions is not None and of.positions.needs_attention:
+            own = next(name for name, kind in POSITIONS.items() if kind is type(of.positions))
             fitting = ", ".join(name for name, kind in POSITIONS.items() if not kind.needs_attention)
             raise UserError(
                 f"model.attention {self.name} has no scores that positions {own} could be part of; expected {fitting}"
             )
         return RecurrentHeads(
             kind=self.kind,
-            num_heads=num_heads,
-            features=features,
-            chunk_size=self.chunk_size if causal else 1,
-            convolution=self.convolution if causal else 0,
-            order=CAUSAL if causal else EVERYWHERE,
+            num_heads=of.num_heads,
+            features=of.features,
+            chunk_size=self.chunk_size if of.causal else 1,
+            convolution=self.convolution if of.causal else 0,
+            order=CAUSAL if of.causal else EVERYWHERE,
             gate=self.gate,
-            dtype=dtype,
+            dtype=of.dtype,
             **self.fields(),
         )
 

@@ -53,6 +53,15 @@ def train(parallel, state, batch_at=tiny.batch_at):
     return parallel.get_state(state), np.array(losses)
 
 
+@pytest.mark.parametrize(("name", "whole"), [("mesh", True), ("fsdp", False)])
+def test_a_mesh_has_the_whole_state_on_each_device_and_fsdp_a_part(name, whole):
+    parallel = make(name)
+    table = parallel.put_state(create()).params["table"]
+    assert table.is_fully_replicated is whole and len(table.sharding.device_set) == jax.device_count() > 1
+    rows = jax.tree.leaves(parallel.put_batch(tiny.batch_at(0)))[0]
+    assert not rows.is_fully_replicated
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "num_devices, replicas, microbatches, seeds", [(8, 1, 1, None), (8, 2, 2, None), (4, 1, 1, (0, 3))]
@@ -62,7 +71,7 @@ def test_a_divided_state_trains_as_one_device(num_devices, replicas, microbatche
     batch_at = tiny.batch_at if seeds is None else tiny.batches_of(seeds)
     devices = jax.devices()[:num_devices]
     several = seeds is not None
-    expected, losses = train(make("mesh", several, devices[:1], microbatches), state, batch_at)
+    expected, losses = train(make("single", several, devices[:1], microbatches), state, batch_at)
     divided = make("fsdp", several, devices, microbatches, replicas=replicas)
     found, its_losses = train(divided, state, batch_at)
     tiny.assert_close(found, expected)

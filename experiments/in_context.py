@@ -83,16 +83,20 @@ class Regressor(nn.Module, kw_only=True):
 
     stack: TransformerStack
 
+    def __call__(self, *batch: Array) -> Float[Array, " b"]:
+        return self.run(*batch)[0]
+
     @nn.compact
-    def __call__(
+    def run(
         self, x: Float[Array, "b n d"], y: Float[Array, "b n"], given: Bool[Array, "b n"], query: Float[Array, "b d"]
-    ) -> Float[Array, " b"]:
+    ) -> tuple[Float[Array, " b"], list[Float[Array, "b h k k"]]]:
+        """Returns (predictions, weights of each layer)."""
         pairs = jnp.concatenate([x, y[..., None], jnp.zeros_like(y)[..., None]], axis=-1)
         last = jnp.pad(query, ((0, 0), (0, 2))).at[:, -1].set(1)[:, None]
         embedded = nn.Dense(self.stack.features)(jnp.concatenate([pairs, last], axis=1))
         mask = jnp.pad(given, ((0, 0), (0, 1)), constant_values=True)
-        states, _, _ = self.stack.run(embedded, mask)
-        return nn.Dense(1)(states[:, -1])[:, 0]
+        states, _, reads = self.stack.run(embedded, mask)
+        return nn.Dense(1)(states[:, -1])[:, 0], [read.own.weights for read in reads]
 
 
 def build(mechanism: dict[str, Any], *, width: int = WIDTH) -> Regressor:

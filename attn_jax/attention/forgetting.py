@@ -3,6 +3,7 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.maps import MapWrapper
@@ -51,14 +52,21 @@ _count_up_to = jnp.vectorize(
 
 
 class ForgetGates(nn.Module, kw_only=True):
-    """log sigmoid(W x + b): one gate for each key head and position."""
+    """log sigmoid(W x + b): one gate for each key head and position.
+
+    b starts at 0, where gates are near one half, as in the authors' code. With a `decay_time` T it starts where the gate
+    is exp(-1 / T), so that T positions lower a weight to 1 / e: the start of Lin 2025 for gates without W. From one half
+    a weight is 2^-20 after 20 positions, and what such a key could tell has no gradient.
+    """
 
     num_heads: int
+    decay_time: float = 0.0
     dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, x: Float[Array, "... k d"]) -> Float[Array, "... h k"]:
-        gates = nn.Dense(self.num_heads, dtype=self.dtype)(x)
+        start = -np.log(np.expm1(1 / self.decay_time)) if self.decay_time else 0.0
+        gates = nn.Dense(self.num_heads, bias_init=nn.initializers.constant(start), dtype=self.dtype)(x)
         return jax.nn.log_sigmoid(wide(jnp.swapaxes(gates, -2, -1)))
 
 
@@ -72,10 +80,11 @@ class Forgetting(MapWrapper, kw_only=True):
     """
 
     num_heads: int
+    decay_time: float = 0.0
     dtype: Dtype = jnp.float32
 
     def setup(self):
-        self.gates = ForgetGates(num_heads=self.num_heads, dtype=self.dtype)
+        self.gates = ForgetGates(num_heads=self.num_heads, decay_time=self.decay_time, dtype=self.dtype)
 
     def prepare(self, new: NewKeys) -> PyTree:
         if new.inputs is None:

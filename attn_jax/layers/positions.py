@@ -38,6 +38,7 @@ class NoPositions(nn.Module, kw_only=True):
     limited: ClassVar[bool] = False  # there are positions for max_length tokens only
     rotary: ClassVar[bool] = False  # queries and keys are rotated, which needs heads of even width
     forgets: ClassVar[bool] = False  # heads have forget gates
+    decay_time: ClassVar[float] = 0.0  # positions after which a forget gate at its start has lowered a weight to 1 / e
     biased: ClassVar[bool] = False  # a bias is added to the scores, see `of_distance`
     needs_attention: ClassVar[bool] = False  # acts on scores, queries or keys, and so not without attention
 
@@ -203,6 +204,9 @@ class Forgetting(NoPositions, kw_only=True):
     See attention/forgetting.py. Only for self-attention: a key of the source has no distance from a query.
     """
 
+    decay_time: float = option(
+        0.0, "positions after which gates at their start have lowered a weight to 1 / e; 0: gates of 1 / 2", at_least=0
+    )
     forgets: ClassVar[bool] = True
     needs_attention: ClassVar[bool] = True
 

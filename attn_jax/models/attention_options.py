@@ -199,7 +199,9 @@ class AttentionOptions(HeadsOptions):
                 normalize=Monotonic(selection=normalize) if self.is_monotonic else Normalize(function=normalize),
                 read=Read(reading=self.reading() if read is None else read),
                 wrappers=wrappers,
-                forget=partial(Forgetting, num_heads=heads, dtype=facts["dtype"]) if heads else None,
+                forget=partial(Forgetting, num_heads=heads, decay_time=facts["decay_time"], dtype=facts["dtype"])
+                if heads
+                else None,
                 rotary=rotary,
                 block_size=self.block_size,
             )
@@ -274,6 +276,7 @@ class AttentionOptions(HeadsOptions):
         if (positions := of.positions) is not None:
             forgets = (of.num_kv_heads or of.num_heads) if positions.forgets else 0
             of_positions = dict(num_scaled=positions.num_scaled, rotary=positions.rotary, forget_heads=forgets)
+            of_positions |= dict(decay_time=positions.decay_time)
         width = width_of_head(of.features, of.num_heads, of.num_kv_heads)
         attention = self.build(width, num_heads=of.num_heads, gate=False, dtype=of.dtype, **of_positions)
         return MultiHead(

@@ -1,36 +1,44 @@
-"""A cell of the matrix is measured once, and its seeds and rates are members of one program."""
+"""Cells of the matrix: members of one program, each measured once, with statistics that are right."""
 
+import base64
+import itertools
 import json
 
 import jax
 import numpy as np
 import pytest
+import scipy.stats
 
 from attn_jax.errors import UserError
-from experiments import matrix
+from experiments.matrix import __main__ as matrix
+from experiments.matrix import analysis, cell, columns, page, tables
 
 SMALL = {"task.num_examples": 60, "task.valid_size": 10, "task.batch_size": 8}
+TINY = {
+    "softmax": [90.0, 91.0, 92.0, 95.0, 96.0],
+    "delta": [10.0, 11.0, 12.0, 95.0, 96.0],
+    "mesa": [90.0, 91, 92, 95, 96],
+}
 
 
-@pytest.mark.parametrize("column", matrix.COLUMNS)
-@pytest.mark.parametrize("row", matrix.ROWS)
-def test_every_cell_has_options(row, column):
-    options = matrix.options_of(row, column)
-    assert options.model.name == "language_model" and options.config.model.hidden_size == 64
-    assert options.model.build(options.kind.any_sizes, options.setting)
-    for test in matrix.COLUMNS[column].tests:
-        assert matrix.options_of(row, column, test).task.batch_size == options.task.batch_size
+@pytest.mark.parametrize("column", [x for x in tables.COLUMNS.values() if isinstance(x, columns.Sequences)])
+def test_every_row_has_options_in_every_column(column):
+    for row in tables.ROWS.values():
+        options = column.options(row)
+        assert options.model.build(options.kind.any_sizes, options.setting)
+    for test in column.tests:
+        assert column.options(row, test).task.batch_size == options.task.batch_size
 
 
 @pytest.mark.slow
 def test_a_member_trains_as_it_would_alone():
     """With its own seed and its own learning rate; Adam makes much of gradients that are rounding errors alone."""
-    options, members = matrix.options_of("softmax", "recall", **SMALL), [(0, 1e-3), (1, 1e-2)]
-    begun, _ = matrix.train(options, (0, 1), (1e-3, 1e-2), 0)
-    together, curve = matrix.train(options, (0, 1), (1e-3, 1e-2), 2)
-    assert curve.shape == (0,)
+    opened, members = tables.COLUMNS["recall"].open({}, **SMALL), [(0, 1e-3), (1, 1e-2)]
+    begun, _ = cell.train(opened, (0, 1), (1e-3, 1e-2), 0)
+    together, curve = cell.train(opened, (0, 1), (1e-3, 1e-2), 2)
+    assert curve.shape == (0, 2)
     for member, (seed, rate) in enumerate(members):
-        ((alone,), _) = matrix.train(options, (seed,), (rate,), 2)
+        ((alone,), _) = cell.train(opened, (seed,), (rate,), 2)
         ours, theirs = (flat(one) - flat(begun[member]) for one in (together[member], alone))
         assert np.linalg.norm(ours - theirs) < 0.05 * np.linalg.norm(theirs)
         assert rate / 3 < np.abs(theirs).max() < 3 * rate
@@ -40,33 +48,94 @@ def flat(tree):
     return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["regression", "characters"])
+def test_columns_without_a_config_are_measured_and_shown(name, tmp_path):
+    """A row that reads evenly cannot know the next letter of "abcd..."; the weights kept are those of the model."""
+    (tmp_path / "input.txt").write_text("abcdefgh" * 400)
+    measured = cell.measure({}, tables.COLUMNS[name], data_dir=str(tmp_path), steps=30, rates=(1e-2,), batch_size=8)
+    tests = tables.COLUMNS[name].tests
+    assert {test: len(values) for test, values in measured["tests"].items()} == dict.fromkeys(tests, 5)
+    assert len(measured["losses"]) == 5 and measured["rate"] == 1e-2
+    if name == "characters":
+        assert min(measured["tests"]["test"]) > 50
+    data = page.data_of({("softmax", name): {"row": "softmax", "column": name} | measured}, tables.COLUMNS, ["softmax"])
+    shown = page.render(data)
+    assert json.loads(shown.partition('type="application/json">')[2].partition("</script>")[0])["rows"] == ["softmax"]
+
+
+def test_packed_weights_are_the_weights():
+    maps = np.random.default_rng(0).normal(size=(2, 5, 5)).astype(np.float32)
+    packed = cell.kept({"tokens": list("abcde"), "maps": maps})
+    for layer, text in zip(maps, packed["layers"], strict=True):
+        again = np.frombuffer(base64.b64decode(text), np.int8).reshape(5, 5) * packed["scale"]
+        np.testing.assert_allclose(again, layer, atol=packed["scale"])
+
+
+def test_an_interval_is_the_bootstraps_and_stays_between_the_values():
+    found = analysis.bootstrap([0.0, 100.0])  # means of the samples: 0, 50, 50, 100
+    np.testing.assert_allclose([found.low, found.high], np.quantile([0, 50, 50, 100], [0.025, 0.975]))
+    for values in itertools.product([0.0, 30.0, 100.0], repeat=3):
+        assert min(values) <= analysis.bootstrap(values).low <= np.mean(values) <= analysis.bootstrap(values).high
+    with pytest.raises(ValueError, match="7 values; expected 1 to 6"):
+        analysis.bootstrap([1.0] * 7)
+
+
+def test_differences_are_paired_and_corrected():
+    found = analysis.differences(TINY)
+    apart = np.subtract(TINY["delta"], TINY["softmax"])
+    assert found["delta"].interval.mean == np.mean(apart) and found.keys() == {"delta", "mesa"}
+    assert found["delta"].p_value == pytest.approx(2 * scipy.stats.ttest_1samp(apart, 0).pvalue)
+    assert found["mesa"].p_value == 1 and not found["mesa"].is_one
+    # A difference as large as `smallest`, of the same spread, is just significant after Bonferroni.
+    moved = apart - apart.mean() + found["delta"].smallest
+    assert 2 * scipy.stats.ttest_1samp(moved, 0).pvalue == pytest.approx(0.05)
+
+
+def test_seeds_that_have_learned_are_told_apart():
+    assert [analysis.learned(x) for x in ([91, 100], [91, 90], [1, 2])] == ["all", "some", "none"]
+
+
 def test_a_cell_is_measured_once(tmp_path, monkeypatch, capsys):
     measured = []
 
-    def measure(row, column):
-        measured.append((row, column))
-        return {"row": row, "column": column, "rate": 0.1, "tests": {"test": [1.0, 2.0]}, "minutes": 0.1}
+    def measure(row, column, data_dir):
+        measured.append(column)
+        return {"rate": 0.1, "tests": {"test": [1.0, 2.0]}, "minutes": 0.1}
 
     monkeypatch.setattr(matrix, "measure", measure)
     for _ in range(2):
         matrix.main(["--only=softmax,delta,recall", f"--out={tmp_path}"])
-    assert measured == [("softmax", "recall"), ("delta", "recall")]
-    assert json.loads((tmp_path / "delta,recall.json").read_text())["row"] == "delta"
+    assert len(measured) == 2 and json.loads((tmp_path / "delta,recall.json").read_text())["row"] == "delta"
     assert "test 1.0 2.0" in capsys.readouterr().out
     matrix.main(["--cell=delta,recall", f"--out={tmp_path}"])
-    assert measured[2:] == [("delta", "recall")]
+    assert len(measured) == 3
     matrix.main(["--only=addition", "--budget=0", f"--out={tmp_path}"])
     assert len(measured) == 3 and "cells are left" in capsys.readouterr().err
 
 
+def test_a_row_of_ones_own_is_one_line(tmp_path, monkeypatch):
+    own = tmp_path / "mine.py"
+    own.write_text('ROWS = {"mine": {"attention.normalize": "entmax", "attention.normalize.alpha": 1.3}}\n')
+    seen = []
+    monkeypatch.setattr(
+        matrix, "measure", lambda row, *rest, **options: seen.append(row) or {"rate": 1, "tests": {}, "minutes": 0}
+    )
+    matrix.main(["--cell=mine,recall", f"--own={own}", f"--out={tmp_path}"])
+    assert seen[0]["attention.normalize.alpha"] == 1.3 and tables.COLUMNS["recall"].options(seen[0])
+
+
 @pytest.mark.parametrize(
-    ("argument", "message"),
+    ("main", "argument", "message"),
     [
-        ("--cell=delta", "expected a row, a comma and a column"),
-        ("--cell=delta,recal", "expected a row, a comma and a column"),
-        ("--only=sofmax", "unknown row or column 'sofmax'; did you mean softmax"),
+        (matrix.main, "--cell=delta", "expected a row, a comma and a column"),
+        (matrix.main, "--cell=delta,recal", "expected a row, a comma and a column"),
+        (matrix.main, "--only=sofmax", "unknown row or column 'sofmax'; did you mean softmax"),
+        (matrix.main, "--cell=softmax,characters", "no file input.txt; expected the folder"),
+        (matrix.main, "--own=nothing.py", "there is no such file; expected a Python file"),
+        (page.main, "--cells=nothing", "there is no cell; measure some"),
     ],
 )
-def test_a_wrong_name_is_one_clear_line(argument, message, tmp_path):
+def test_wrong_input_is_one_clear_line(main, argument, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        matrix.main([argument, f"--out={tmp_path}"])
+        main([argument, f"--out={tmp_path}"])

@@ -9,7 +9,7 @@ from arrays import check_derivatives, compiled, params_of
 from attn_jax import MultiHead
 from attn_jax.attention.build import build_attention
 from attn_jax.attention.caches import CAUSAL
-from attn_jax.attention.forgetting import forgetting_bias
+from attn_jax.attention.forgetting import ForgetGates, forgetting_bias
 from attn_jax.attention.masks import causal_mask
 from attn_jax.layers.positions import Alibi
 
@@ -140,3 +140,10 @@ def test_the_gate_of_heads_is_made_of_the_input_of_all_heads():
     dense = params["context_gate"]["Dense_0"]
     factor = 1 / (1 + np.exp(-(X @ dense["kernel"] + dense["bias"])))
     np.testing.assert_allclose(got, (contexts * factor) @ params["out"]["kernel"] + params["out"]["bias"], atol=1e-5)
+
+
+@pytest.mark.parametrize(("decay_time", "gate"), [(0.0, 0.5), (128.0, np.exp(-1 / 128))])
+def test_gates_start_at_one_half_or_by_their_decay_time(decay_time, gate):
+    gates = ForgetGates(num_heads=HEADS, decay_time=decay_time)
+    nothing = jnp.zeros((1, 3, WIDTH))
+    np.testing.assert_allclose(np.exp(gates.apply(gates.init(jax.random.key(0), nothing), nothing)), gate, rtol=1e-5)

@@ -1,0 +1,89 @@
+"""The page of a table: one HTML file without a network, to sort, filter and open.
+
+python -m experiments.matrix.page --out=matrix.html
+python -m experiments.matrix.page --cells=my_cells --own=mine.py --out=matrix.html
+"""
+
+import argparse
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attn_jax.data.files import load_json, write
+from attn_jax.errors import UserError, one_line
+from attn_jax.paths import user_path
+from experiments.matrix.__main__ import FOLDER, tables_of
+from experiments.matrix.analysis import summary
+from experiments.matrix.cell import LOGGED
+from experiments.matrix.columns import Column
+from experiments.matrix.tables import BASELINE
+
+TEMPLATE = pathlib.Path(__file__).with_name("page.html")
+SHOWN = ("changes", "losses", "weights", "rates", "rate", "num_parameters", "minutes", "megabytes", "date", "commit")
+MORE = 0.05  # share of parameters above softmax's from which a row is marked
+
+
+def read_cells(folder: pathlib.Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Reads the files of all cells of a folder, by (row, column).
+
+    Raises:
+        UserError: there are none.
+    """
+    found = [load_json(path) for path in sorted(folder.glob("*,*.json"))]
+    if not found:
+        raise UserError(f"--cells={folder}: there is no cell; measure some with python -m experiments.matrix")
+    return {(cell["row"], cell["column"]): cell for cell in found}
+
+
+def data_of(
+    cells: Mapping[tuple[str, str], Mapping[str, Any]], columns: Mapping[str, Column], rows: Sequence[str]
+) -> dict[str, Any]:
+    """Collects what the page shows."""
+    shown = {",".join(key): {name: cell[name] for name in SHOWN} | {"every": LOGGED} for key, cell in cells.items()}
+    for (_, column), cell in cells.items():
+        base = cells.get((BASELINE, column))
+        excess = cell["num_parameters"] / base["num_parameters"] - 1 if base else 0.0
+        if excess > MORE:
+            shown[f"{cell['row']},{column}"]["more"] = f"{100 * excess:.0f} % more than softmax"
+    measured = {column for _, column in cells}
+    seeds = len(next(iter(cells.values()))["seeds"])
+    steps = max(cell["steps"] for cell in cells.values())
+    return {
+        "about": "Rows are mechanisms of self-attention in a Transformer of two layers of width 64, columns are tasks. "
+        f"A cell is the mean of {seeds} seeds after at most {steps:,} steps, in percent; the learning rate is chosen "
+        f"by another seed on other data. {len(cells)} of {len(rows) * len(columns)} cells are measured. Click a cell.",
+        "rows": [row for row in rows if any(name == row for name, _ in cells)],
+        "columns": [
+            {"name": name, "tests": list(column.tests), "score": column.score_name, "data": column.reads_files}
+            for name, column in columns.items()
+            if name in measured
+        ],
+        "tests": summary(cells),
+        "cells": shown,
+    }
+
+
+def render(data: Mapping[str, Any]) -> str:
+    """Puts data into the template."""
+    return TEMPLATE.read_text(encoding="utf-8").replace("DATA", json.dumps(data).replace("</", "<\\/"), 1)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.matrix.page",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--cells", type=user_path, default=FOLDER, help="folder of the files of the cells")
+    parser.add_argument("--own", type=user_path, help="a Python file with ROWS or COLUMNS to add")
+    parser.add_argument("--out", type=user_path, default=pathlib.Path("matrix.html"), help="the page to write")
+    given = parser.parse_args(argv)
+    rows, columns = tables_of(given.own)
+    write(given.out, render(data_of(read_cells(given.cells), columns, list(rows))).encode())
+    print(given.out)
+
+
+if __name__ == "__main__":
+    with one_line("matrix.page"):
+        main()

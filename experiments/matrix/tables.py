@@ -1,0 +1,67 @@
+"""Rows and columns of the matrix."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attn_jax.tasks.synthetic.flip_flop import is_read
+from attn_jax.tasks.synthetic.in_context import InContextOptions
+from attn_jax.tasks.synthetic.recall import is_value
+from experiments.matrix.columns import Characters, Column, Regression, Sequences
+
+NO_POSITIONS = {"positions": "none"}
+
+
+def around(name: str, **options: Any) -> dict[str, Any]:
+    """Returns the changes that put one wrapper around the attention."""
+    parts = {f"attention.wrappers.parts.{name}.{key}": value for key, value in options.items()}
+    return {"attention.wrappers": (name,)} | parts
+
+
+def normalizer(name: str, **options: Any) -> dict[str, Any]:
+    """Returns the changes that choose a normalizer."""
+    return {"attention.normalize": name} | {f"attention.normalize.{key}": value for key, value in options.items()}
+
+
+ROWS: dict[str, Mapping[str, Any]] = {  # changes of the options of a language model
+    "softmax": {},
+    "scalable_softmax": normalizer("scalable_softmax"),
+    "softmax_one": normalizer("softmax_one"),
+    "learned_sink": normalizer("learned_sink"),
+    "sigmoid": normalizer("unnormalized_sigmoid"),
+    "softpick": normalizer("softpick"),
+    "sparsemax": normalizer("sparsemax"),
+    "entmax15": normalizer("entmax15"),
+    "learned_entmax": normalizer("learned_entmax"),
+    "top_keys": around("top_keys", count=4),
+    "qk_norm": {"attention.score": "qk_norm"},
+    "stick_breaking": normalizer("stick_breaking") | NO_POSITIONS,
+    "forgetting": {"positions": "forgetting"},
+    "forgetting_open": {"positions": "forgetting", "positions.decay_time": 128.0},
+    "cope": normalizer("contextual_softmax") | NO_POSITIONS,
+    "selective": around("selective"),
+    "differential": around("difference"),
+    "hopfield": around("hopfield", iterations=2),
+    "local_line": around("line"),
+    "parallax": around("parallax"),
+    "linear": {"attention": "linear"},
+    "retention": {"attention": "retention"},
+    "gated_linear": {"attention": "gated_linear"},
+    "delta": {"attention": "delta"},
+    "gated_delta": {"attention": "gated_delta"},
+    "mesa": {"attention": "mesa"},
+}
+BASELINE = "softmax"  # row that every other row is compared with
+
+SORTED = {"task.lengths": (4, 16), "task.buckets.shapes": (17,), "decode.max_length": 34}
+TWICE = {"trained": {"task.test_lengths": (16,)}, "twice": {"task.test_lengths": (32,)}}
+FLIPS = {"task.num_instructions": 32, "task.buckets.shapes": ((1, 65),), "task.batch_size": 32}
+COLUMNS: dict[str, Column] = {
+    "recall": Sequences("recall", {"model.short_convolution": 0}, asked=is_value),
+    "sort": Sequences("sort_softmax", SORTED, TWICE),
+    "reverse": Sequences("sort_softmax", SORTED | {"task.operation": "reverse"}, TWICE),
+    "flip_flop": Sequences("flip_flop", FLIPS, asked=is_read),
+    "addition": Sequences("addition", {"task.batch_size": 64}),
+    "permutations": Sequences("permutations", {"model": "language_model", "task.num_things": 3}),
+    "regression": Regression(InContextOptions(features=2, num_pairs=8, noise=0.25)),
+    "characters": Characters("input.txt"),
+}

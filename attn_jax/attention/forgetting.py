@@ -54,9 +54,9 @@ _count_up_to = jnp.vectorize(
 class ForgetGates(nn.Module, kw_only=True):
     """log sigmoid(W x + b): one gate for each key head and position.
 
-    b starts at 0, where gates are near one half, as in the authors' code. With a `decay_time` T it starts where the gate
-    is exp(-1 / T), so that T positions lower a weight to 1 / e: the start of Lin 2025 for gates without W. From one half
-    a weight is 2^-20 after 20 positions, and what such a key could tell has no gradient.
+    b starts at 0, where gates are near one half, as in the authors' code. With a `decay_time` T the gate starts at
+    exp(-1 / T), so that T positions lower a weight to 1 / e: the start of Lin 2025 for gates without W. With gates of
+    one half the weight of a key 20 positions away is 2^-20, too small for a gradient.
     """
 
     num_heads: int

@@ -21,7 +21,7 @@ RANKS = [
     {"runs"},
     {"sweeps"},
     {"cli"},
-    {"__init__"},  # the public names
+    {"__init__", "__main__"},  # the public names, and the program
 ]
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 FILES = sorted(path.relative_to(ROOT) for path in (ROOT / "attn_jax").rglob("*.py"))

@@ -15,6 +15,7 @@ import pytest
 from arrays import compiled, fill
 from flax import nnx
 from flax.nnx import bridge
+from stub import PATH, text
 from tiny_run import tiny_config
 
 import attn_jax
@@ -41,6 +42,11 @@ MEMORY = jnp.asarray(RNG.normal(size=(BATCH, KEYS, WIDTH)), jnp.float32)
 VALUES = jnp.asarray(RNG.normal(size=(BATCH, KEYS, 6)), jnp.float32)
 MASK = jnp.asarray(np.arange(KEYS) < np.array([5, 2])[:, None])  # of keys
 WITHOUT_OPTIONS = [name for name, kind in attn_jax.SCORES.items() if not (required_options(kind) or kind.own_width)]
+
+
+def test_type_checkers_find_every_public_name():
+    """In attn_jax/__init__.pyi, since names are imported at their first use; python tests/stub.py writes it."""
+    assert PATH.read_text(encoding="utf-8") == text()
 
 
 def fields(attended):

@@ -18,16 +18,19 @@ as a boolean mask: every function with a mask is decorated with `checked_masks`,
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax.numpy as jnp
 
 from attn_jax.types import Array, Bool, Int
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 AXES = {"key_mask": ("keys",), "mask": ("queries", "keys")}  # last axes of each mask
 
 
-def checked_masks(function: Callable) -> Callable:
+def checked_masks(function: Callable[P, R]) -> Callable[P, R]:
     """Makes a function refuse masks that are not boolean, and positional masks if its masks are keyword arguments.
 
     Raises:
@@ -40,7 +43,7 @@ def checked_masks(function: Callable) -> Callable:
     by_name = [name for name in AXES if name in parameters and name not in by_place]
 
     @functools.wraps(function)
-    def checked(*args, **kwargs):
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         if by_name and len(args) > len(by_place):
             raise TypeError(
                 f"{function.__qualname__}: a mask is given by its name, key_mask=... for [..., keys] or mask=... for "

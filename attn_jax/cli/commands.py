@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import jax
 
+from attn_jax.cli import program
 from attn_jax.cli.analyze import MEASURES, analysis_of, analysis_table, measures_of
 from attn_jax.cli.compare import compare_runs, comparison_lines
 from attn_jax.cli.modes import MODES
@@ -27,7 +28,7 @@ from attn_jax.runs import build, sentences, training
 from attn_jax.runs.checks import check, check_metrics, check_weights
 from attn_jax.runs.export import export_model, left_behind, source_length_of
 from attn_jax.runs.inputs import Files, lines_of
-from attn_jax.runs.lines import header, label, program, say, say_examples, table
+from attn_jax.runs.lines import header, label, say, say_examples, table
 from attn_jax.runs.options import RunOptions, schema_of
 from attn_jax.runs.overrides import overridden_keys
 from attn_jax.runs.results import read_finished
@@ -91,7 +92,9 @@ def train(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
             sentences.save_sentences(workdir / sentences.FILE, of_each)
             save_json(path, result)
             plot(options, workdir, run, snapshot.chosen, split)
-    command = f"{printing(run.task.examples[0])} | {program()} --mode=predict --workdir={shlex.quote(str(workdir))}"
+    command = (
+        f"{printing(run.task.examples[0])} | {program.command()} --mode=predict --workdir={shlex.quote(str(workdir))}"
+    )
     say(f"{'try':<14}{command}")
 
 

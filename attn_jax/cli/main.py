@@ -17,11 +17,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from absl import flags, logging
 from ml_collections import ConfigDict
 
+from attn_jax import version
+from attn_jax.cli import program
 from attn_jax.cli.command_line import parse
 from attn_jax.cli.modes import MODES, modes_with
 from attn_jax.cli.noise import silence
 from attn_jax.errors import Interrupted, Lost, UserError, printable
 from attn_jax.paths import expanded
+from attn_jax.runs.config_files import described_configs
 
 
 class _PathParser(flags.ArgumentParser):
@@ -51,6 +54,8 @@ NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 50, "Number of examples whos
 BASELINE = _path("baseline", "Work directory that --workdir is compared with (compare).")
 MEASURED = flags.DEFINE_enum("measured", "result", ["result", "eval"], "Numbers of the training or of eval (compare).")
 OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config with their meanings and exit.")
+CONFIGS = flags.DEFINE_boolean("configs", False, "Print the names of the configs, what each trains, and exit.")
+VERSION = flags.DEFINE_boolean("version", False, "Print the version and exit.")
 SWEEP = _path("sweep", "File whose sweep() yields dicts of overrides; each is a run.")
 AT_ONCE = flags.DEFINE_integer("at_once", 1, "Number of runs of a sweep at the same time.")
 COMMANDS = flags.DEFINE_boolean("commands", False, "Print the command of each run of a sweep, and run none.")
@@ -72,7 +77,7 @@ def main(argv: list[str]) -> int:
         _run_command(argv)
         sys.stdout.flush()
     except UserError as error:
-        print(f"launch.py: {printable(' '.join(str(error).split()))}", file=sys.stderr, flush=True)
+        print(f"{program.name()}: {printable(' '.join(str(error).split()))}", file=sys.stderr, flush=True)
         if isinstance(error, Lost):  # an orderly exit of jax would wait for the other process, then abort
             os._exit(1)
         return 1
@@ -84,7 +89,7 @@ def main(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # for instance a full disk
         reason = (error.strerror or str(error)).lower()
-        print(printable(f"launch.py: {error.filename or 'cannot write'}: {reason}"), file=sys.stderr)
+        print(printable(f"{program.name()}: {error.filename or 'cannot write'}: {reason}"), file=sys.stderr)
         return 1
     return 0
 
@@ -95,7 +100,11 @@ def _run_command(argv: list[str]) -> None:
         print(__doc__, flags.FLAGS.module_help(flags.FLAGS.find_module_defining_flag("mode")), sep="\n", flush=True)
         return
     config, overrides, notes = parse(argv)
-    if SWEEP.value:
+    if VERSION.value:
+        print(f"attn_jax {version.VERSION}", flush=True)
+    elif CONFIGS.value:
+        print("\n".join(f"{name:<32}{what}" for name, what in described_configs().items()), flush=True)
+    elif SWEEP.value:
         _sweep(overrides)
     elif config is None and WORKDIR.value:
         _report_of_a_sweep(pathlib.Path(WORKDIR.value))

@@ -1,5 +1,6 @@
 """Files of Python that return configs, or the runs of a sweep."""
 
+import ast
 import importlib
 import importlib.util
 import pathlib
@@ -51,6 +52,13 @@ def config_folder() -> pathlib.Path:
             if (pathlib.Path(place) / "base.py").is_file():
                 return pathlib.Path(place)
     return pathlib.Path("configs")
+
+
+def described_configs() -> dict[str, str]:
+    """Returns {name of a config: first sentence of its description}, of the folder of configs."""
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(config_folder().glob("*.py"))}
+    found = {name: ast.get_docstring(ast.parse(text)) or "" for name, text in texts.items()}
+    return {name: text.partition("\n\n")[0].replace("\n", " ") for name, text in found.items() if name != "__init__"}
 
 
 def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:

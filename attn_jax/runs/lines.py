@@ -1,7 +1,6 @@
 """Lines that commands print."""
 
 import pathlib
-import sys
 from collections.abc import Sequence
 
 import jax
@@ -70,9 +69,3 @@ def say_examples(result: dict) -> None:
 def label(split: str) -> str:
     """Returns the label of a split: its name, or "files" if the name is long."""
     return split if len(split) < 13 else "files"
-
-
-def program() -> str:
-    """Returns the command that started this process, as a user types it."""
-    name = pathlib.Path(sys.argv[0]).name
-    return name if name == "attn-jax" else "python launch.py"

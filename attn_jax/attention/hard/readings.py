@@ -279,7 +279,7 @@ def top(*, num_samples: int = 1) -> Reading:
     return Reading("top", samplers.top, per_step=True, random=False).configure(num_samples=num_samples)
 
 
-READINGS = {
+READINGS: dict[str, Reading] = {
     reading.name: reading
     for reading in (
         expectation(),

@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, ParamSpec
 
 import flax.linen as nn
 import jax
@@ -33,6 +33,7 @@ Scores = Float[Array, "... k"]
 Weights = Float[Array, "... k"]
 Mask = Bool[Array, "... #k"] | None
 Query = Float[Array, "... q d"] | None
+P = ParamSpec("P")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +117,7 @@ def full_mask(scores: Scores, mask: Mask) -> Bool[Array, "... k"]:
     return jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
 
 
-def normalizer(normalize: Callable) -> Callable:
+def normalizer(normalize: Callable[P, Weights]) -> Callable[P, Weights]:
     """Wraps a normalizer to check its mask, and to compute float16 and bfloat16 scores in float32.
 
     The weights have the type of the scores; integer scores give float32.

@@ -16,7 +16,7 @@ from attn_jax.attention.scores.products import (
 )
 from attn_jax.attention.scores.random_features import RANDOM, RandomFeatures
 
-SCORES = PRODUCTS | BOUNDED | RANDOM | KERNELS
+SCORES: dict[str, type[Score]] = PRODUCTS | BOUNDED | RANDOM | KERNELS
 
 __all__ = [
     "KERNELS",

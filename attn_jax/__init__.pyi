@@ -1,0 +1,56 @@
+# Written by tests/stub.py.
+from attn_jax.attention.blockwise import blockwise_attention as blockwise_attention
+from attn_jax.attention.build import build_attention as build_attention
+from attn_jax.attention.core import Attended as Attended
+from attn_jax.attention.core import Attention as Attention
+from attn_jax.attention.core import Memory as Memory
+from attn_jax.attention.functional import attend as attend
+from attn_jax.attention.hard.estimators import combine as combine
+from attn_jax.attention.hard.estimators import combine_marginal as combine_marginal
+from attn_jax.attention.hard.readings import READINGS as READINGS
+from attn_jax.attention.hard.readings import Reading as Reading
+from attn_jax.attention.hard.readings import enumeration as enumeration
+from attn_jax.attention.hard.readings import expectation as expectation
+from attn_jax.attention.hard.readings import gumbel_softmax as gumbel_softmax
+from attn_jax.attention.hard.readings import log_of as log_of
+from attn_jax.attention.hard.readings import rebar as rebar
+from attn_jax.attention.hard.readings import reinforce as reinforce
+from attn_jax.attention.hard.readings import straight_through as straight_through
+from attn_jax.attention.hard.readings import sum_and_sample as sum_and_sample
+from attn_jax.attention.hard.readings import top as top
+from attn_jax.attention.hard.readings import unordered_set as unordered_set
+from attn_jax.attention.local import LocalM as LocalM
+from attn_jax.attention.local import LocalP as LocalP
+from attn_jax.attention.masks import causal as causal
+from attn_jax.attention.masks import causal_mask as causal_mask
+from attn_jax.attention.multi_head import MultiHead as MultiHead
+from attn_jax.attention.normalizers import NORMALIZERS as NORMALIZERS
+from attn_jax.attention.normalizers import LearnedEntmax as LearnedEntmax
+from attn_jax.attention.normalizers import ScalableSoftmax as ScalableSoftmax
+from attn_jax.attention.normalizers import entmax as entmax
+from attn_jax.attention.normalizers import entmax15 as entmax15
+from attn_jax.attention.normalizers import fusedmax as fusedmax
+from attn_jax.attention.normalizers import hardmax as hardmax
+from attn_jax.attention.normalizers import kernel_sum as kernel_sum
+from attn_jax.attention.normalizers import linear as linear
+from attn_jax.attention.normalizers import rela as rela
+from attn_jax.attention.normalizers import sigmoid as sigmoid
+from attn_jax.attention.normalizers import softmax as softmax
+from attn_jax.attention.normalizers import sparsemax as sparsemax
+from attn_jax.attention.scores import SCORES as SCORES
+from attn_jax.attention.scores import Additive as Additive
+from attn_jax.attention.scores import Concat as Concat
+from attn_jax.attention.scores import Dot as Dot
+from attn_jax.attention.scores import Epanechikov as Epanechikov
+from attn_jax.attention.scores import Gaussian as Gaussian
+from attn_jax.attention.scores import General as General
+from attn_jax.attention.scores import Location as Location
+from attn_jax.attention.scores import ScaledDot as ScaledDot
+from attn_jax.attention.scores import Score as Score
+from attn_jax.cli.from_python import get_config as get_config
+from attn_jax.cli.from_python import train as train
+from attn_jax.runs.importing import import_parameters as import_parameters
+from attn_jax.runs.load import load as load
+
+attention = build_attention
+__version__: str

@@ -138,7 +138,7 @@ class Characters:
     The first nine tenths of the file are for training, the next twentieth for validation and the last for the test.
     """
 
-    def __init__(self, file: str, length: int = 64, batch_size: int = 32, num_windows: int = 500):
+    def __init__(self, file: str, length: int = 48, batch_size: int = 16, num_windows: int = 500):
         self.file, self.length, self.batch_size, self.num_windows = file, length, batch_size, num_windows
         self.tests, self.score_name, self.reads_files = ALL, "right characters", True
 

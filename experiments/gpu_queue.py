@@ -5,7 +5,8 @@
     python -m experiments.gpu_queue --small             all jobs in tiny shapes, on a CPU too; writes nothing
 
 A job is a process of its own, so an error or a hang ends that job alone; it writes its file of
-experiments/results/speed after each row. For a machine that has a copy of the files and gives one folder back,
+experiments/results/speed after each row. In the time that is left, cells of the matrix are measured that have no
+result (experiments/matrix). For a machine that has a copy of the files and gives one folder back,
 `--commit=$(git rev-parse HEAD)` says what they are, and `--copy_to=FOLDER` puts what was written there. Then
 `python -m experiments.benchmarks.page` renders docs/performance.md.
 """
@@ -25,7 +26,9 @@ from attn_jax.evaluation.provenance import COMMIT
 from attn_jax.paths import user_path
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+MATRIX = ROOT / "experiments" / "results" / "matrix"
 MARGIN = 45  # seconds that a job may need to end after its limit
+CELL = 90  # seconds that a cell of the matrix may take, which begins within the time
 
 
 class Job(NamedTuple):
@@ -53,6 +56,16 @@ JOBS = (
     Job("training", "speed of a Transformer and of an LSTM beside PyTorch", 270),
     Job("attention", "fused kernels, attention by blocks and linear attention up to 16,384 positions", 150),
 )
+
+
+def measure_cells(minutes: float, copy_to: pathlib.Path | None) -> None:
+    """Measures cells of the matrix that have no result yet, in the rest of the time."""
+    before = set(MATRIX.glob("*.json"))
+    print(f"{'matrix':<14}cells without a result: {minutes:.1f} minutes", flush=True)
+    subprocess.run([sys.executable, "-m", "experiments.matrix", f"--budget={minutes}"], cwd=ROOT, check=False)
+    for path in set(MATRIX.glob("*.json")) - before if copy_to is not None else ():
+        (copy_to / MATRIX.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy_to / MATRIX.name)
 
 
 def main() -> None:
@@ -88,6 +101,8 @@ def main() -> None:
         if args.copy_to is not None and job.file.exists() and job.file.stat().st_mtime > before:
             args.copy_to.mkdir(parents=True, exist_ok=True)
             shutil.copy(job.file, args.copy_to)
+    if (left := (end - time.monotonic() - CELL) / 60) > 0 and not (args.dry_run or args.small):
+        measure_cells(left, args.copy_to)
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 

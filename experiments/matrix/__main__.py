@@ -71,6 +71,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows, columns = tables_of(given.own)
     only = [name for name in given.only.split(",") if name]
     todo = [tuple(given.cell.split(","))] if given.cell else list(cells(rows, columns, only))
+    if not given.data_dir and not given.cell:
+        for name in {column for _, column in todo if columns[column].reads_files and column not in only}:
+            notice(f"{'left out':<14}{name}, which needs --data_dir")
+            todo = [cell for cell in todo if cell[1] != name]
     for number, cell in enumerate(todo, 1):
         if len(cell) != 2 or cell[0] not in rows or cell[1] not in columns:
             raise UserError(f"--cell={given.cell}: expected a row, a comma and a column, such as delta,recall")

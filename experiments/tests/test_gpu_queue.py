@@ -18,6 +18,9 @@ def ran(monkeypatch, tmp_path):
         if command[0] == "git":
             return real(command, **options)
         commands.append(command)
+        if command[2] == "experiments.matrix":
+            (tmp_path / "matrix").mkdir()
+            return (tmp_path / "matrix" / "delta,recall.json").write_text("{}")
         part = next(word.partition("=")[2] for word in command if word.startswith("--part="))
         if part == "checks":
             raise subprocess.TimeoutExpired(command, 1)
@@ -25,6 +28,7 @@ def ran(monkeypatch, tmp_path):
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(gpu_queue.Job, "file", property(lambda job: tmp_path / f"gpu_{job.part}.json"))
+    monkeypatch.setattr(gpu_queue, "MATRIX", tmp_path / "matrix")
     return commands
 
 
@@ -36,8 +40,10 @@ def queue(monkeypatch, *options):
 def test_an_error_ends_one_job_and_what_was_written_is_copied(ran, monkeypatch, tmp_path):
     with pytest.raises(SystemExit, match=r"^failed: checks$"):
         queue(monkeypatch, f"--copy_to={tmp_path / 'back'}")
-    assert [command[3] for command in ran] == [f"--part={job.part}" for job in gpu_queue.JOBS]
-    assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["gpu_attention.json", "gpu_training.json"]
+    assert [command[3] for command in ran][:-1] == [f"--part={job.part}" for job in gpu_queue.JOBS]
+    assert ran[-1][2] == "experiments.matrix" and 0 < float(ran[-1][3].partition("=")[2]) < 9
+    copied = sorted(str(path.relative_to(tmp_path / "back")) for path in (tmp_path / "back").rglob("*.json"))
+    assert copied == ["gpu_attention.json", "gpu_training.json", "matrix/delta,recall.json"]
 
 
 def test_a_dry_run_runs_nothing_and_counts_the_time(ran, monkeypatch, capsys):

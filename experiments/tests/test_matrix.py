@@ -112,6 +112,8 @@ def test_a_cell_is_measured_once(tmp_path, monkeypatch, capsys):
     assert len(measured) == 3
     matrix.main(["--only=addition", "--budget=0", f"--out={tmp_path}"])
     assert len(measured) == 3 and "cells are left" in capsys.readouterr().err
+    matrix.main(["--budget=0", f"--out={tmp_path}"])
+    assert "characters, which needs --data_dir" in capsys.readouterr().err
 
 
 def test_a_row_of_ones_own_is_one_line(tmp_path, monkeypatch):

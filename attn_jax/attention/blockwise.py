@@ -36,6 +36,8 @@ from attn_jax.attention.normalizers import NORMALIZERS, Normalizer, NormalizerMo
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.normalizers.entmax import NEGLIGIBLE
 from attn_jax.attention.normalizers.forms import Form
+from attn_jax.attention.scores import SCORES
+from attn_jax.attention.scores.base import Score, as_function
 from attn_jax.types import Array, Bool, Float, Int, PyTree, floating, wide
 
 Scores = Float[Array, "... q k"]
@@ -144,7 +146,7 @@ class Blockwise:
 
 @checked_masks
 def blockwise_attention(
-    score: ScoreFunction,
+    score: ScoreFunction | Score | str,
     query: Float[Array, "... q dq"],
     keys: Float[Array, "... k dk"],
     values: Float[Array, "... k dv"],
@@ -157,15 +159,16 @@ def blockwise_attention(
 ) -> Blockwise:
     """Computes context = normalize(score(query, keys) + bias) values in O(q block_size + k) memory.
 
-        >>> score, causal = lambda q, k: q @ k.swapaxes(-1, -2), lambda query, key: key <= query
-        >>> found = blockwise_attention(score, query, keys, values, mask=causal, block_size=2)
+        >>> causal = lambda query, key: key <= query
+        >>> found = blockwise_attention("scaled_dot", query, keys, values, mask=causal, block_size=2)
         >>> found.context.shape, found.entropy().shape
         ((5, 8), (5,))
 
     Args:
-        score: (query [..., q, dq], keys [..., k, dk]) -> [..., q, k], for any part of the keys. It may use parameters;
-            they get gradients. Scores should stay below about 1e4: tau is one number as large as they are, so in
-            float32 the weights have a relative error of 6e-8 times the largest score.
+        score: a function (query [..., q, dq], keys [..., k, dk]) -> [..., q, k], for any part of the keys, which may
+            use parameters and gives them gradients; or a score without parameters, or its name from SCORES. Scores should
+            stay below about 1e4: tau is one number as large as they are, so in float32 the weights have a relative
+            error of 6e-8 times the largest score.
         query: [..., q, dq].
         keys: [..., k, dk].
         values: [..., k, dv].
@@ -185,6 +188,8 @@ def blockwise_attention(
         raise ValueError(f"block_size is {block_size}; expected at least 1")
     normalize = from_name("normalize", normalize, NORMALIZERS)
     check_memory(keys, values, key_mask)
+    if isinstance(score, Score | str):
+        score = as_function(from_name("score", score, SCORES))
     query, keys, values = floating(query), floating(keys), floating(values)
     scores = jax.eval_shape(score, query, keys)
     allowed = jnp.broadcast_to(True if key_mask is None else key_mask, keys.shape[:-1])

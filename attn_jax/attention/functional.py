@@ -36,7 +36,8 @@ def attend(
         >>> attended.context.shape, attended.weights.shape  # [..., q, dv], [..., q, k]
         ((5, 8), (5, 5))
 
-    A plain function that works with jit, vmap and grad, with or without flax. Leading axes (batch, heads) broadcast.
+    A plain function that works with jit, vmap and grad, with or without flax. Leading axes (batch, heads) broadcast:
+    heads come before the length. Arrays [b, t, h, d] become [b, h, t, d] by jnp.swapaxes(x, -2, -3).
 
     Args:
         query: [..., q, dq].

@@ -215,6 +215,8 @@ def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str], at_once: 
                     notice(f"{'':<14}finished before: {where / 'result.json'}")
                 continue
             where.mkdir(parents=True, exist_ok=True)
+            if not live:
+                notice(f"{'':<14}log: {where / 'log.txt'}")
             yield Process(job.name, command_of(job, folder, common), where / "log.txt")
 
     def ended(task: Process, code: int) -> None:

@@ -114,7 +114,9 @@ def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
     log = folder / names[1] / "log.txt"
     assert err.splitlines() == [
         f"sweep         1/2  {names[0]}",
+        f"              log: {folder / names[0] / 'log.txt'}",
         f"sweep         2/2  {names[1]}",
+        f"              log: {log}",
         f"              failed: launch.py: the loss became NaN at step 7 ({log})",
     ]
     results = json.loads((folder / "results.json").read_text())

@@ -13,6 +13,7 @@ from typing import ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.errors import ScopeCollectionNotFound
 
 from attn_jax.types import Array, Float, wide, widest
 
@@ -94,3 +95,23 @@ def same_width(score: Score, query: Array, keys: Array) -> None:
             f"the {type(score).__name__} score needs queries and keys of one width, "
             f"got {query.shape[-1]} and {keys.shape[-1]}; the general score takes different ones"
         )
+
+
+def as_function(score: Score) -> Callable[[Query, Keys], Scores]:
+    """Returns a score without parameters as a function of query and keys.
+
+    Raises:
+        ValueError: from the function, if the score has parameters.
+    """
+    score = score.clone(parent=None)
+
+    def scores(query: Query, keys: Keys) -> Scores:
+        try:
+            return score.apply({}, query, keys, method=lambda score, *both: score(both[0], score.project_keys(both[1])))
+        except ScopeCollectionNotFound:
+            raise ValueError(
+                f"the score {type(score).__name__} has parameters; expected a function that uses them, or the module "
+                "attn_jax.attention(score=..., block_size=...)"
+            ) from None
+
+    return scores

@@ -56,7 +56,10 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("attn_jax.attention")
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    try:
+        value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    except ModuleNotFoundError as error:  # training needs more packages than the library
+        raise ImportError(f"attn_jax.{name} needs {error.name}: pip install 'attn_jax[train]'") from error
     globals()[name] = value
     return value
 

@@ -49,6 +49,24 @@ def test_type_checkers_find_every_public_name():
     assert PATH.read_text(encoding="utf-8") == text()
 
 
+def test_the_library_needs_jax_flax_jaxtyping_and_numpy_alone():
+    """And the error for a package that only training needs says how to install it."""
+    blocked = "ml_collections matplotlib sacrebleu sentencepiece PIL tensorboardX pooch tqdm".split()
+    code = f"""import sys
+sys.modules.update(dict.fromkeys({blocked}))
+import attn_jax, flax.linen
+for name in attn_jax.__all__:
+    try:
+        getattr(attn_jax, name)
+    except ImportError as error:
+        print(name, error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    told = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert told.keys() == {"get_config", "train", "load", "import_parameters"}
+    assert all("pip install 'attn_jax[train]'" in words for words in told.values())
+
+
 def fields(attended):
     return attended.context, attended.weights, attended.log_prob
 

@@ -1,6 +1,7 @@
 """An installed package needs nothing outside itself: it has the configs, and no tests or experiments."""
 
 import pathlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -46,8 +47,18 @@ def test_it_has_the_package_and_its_configs_alone(installed):
     here = {path.relative_to(ROOT) for path in (ROOT / "attn_jax").rglob("*.py")}
     there = {path.relative_to(installed) for path in (installed / "attn_jax").rglob("*.py")}
     assert here == {path for path in there if path.parts[1] != "configs"}
+    assert {"py.typed", "__init__.pyi"} <= {path.name for path in (installed / "attn_jax").iterdir()}
     scripts = next(installed.glob("*.dist-info")) / "entry_points.txt"
     assert "attn-jax = attn_jax.cli.__main__:main" in scripts.read_text()
+
+
+@pytest.mark.slow
+def test_it_requires_what_the_library_needs_and_names_the_rest_as_extras(installed):
+    metadata = (next(installed.glob("*.dist-info")) / "METADATA").read_text()
+    required = [line.split(": ")[1] for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
+    library = {re.match(r"[\w-]+", line)[0] for line in required if "extra ==" not in line}
+    assert library == {"jax", "flax", "jaxtyping", "numpy"}
+    assert {re.search(r'extra == "(\w+)"', line)[1] for line in required if "extra ==" in line} == {"train", "export"}
 
 
 @pytest.mark.slow

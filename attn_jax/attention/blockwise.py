@@ -166,9 +166,9 @@ def blockwise_attention(
 
     Args:
         score: a function (query [..., q, dq], keys [..., k, dk]) -> [..., q, k], for any part of the keys, which may
-            use parameters and gives them gradients; or a score without parameters, or its name from SCORES. Scores should
-            stay below about 1e4: tau is one number as large as they are, so in float32 the weights have a relative
-            error of 6e-8 times the largest score.
+            use parameters and gives them gradients; or a score without parameters, or its name from SCORES. Scores
+            should stay below about 1e4: tau is one number as large as they are, so in float32 the weights have a
+            relative error of 6e-8 times the largest score.
         query: [..., q, dq].
         keys: [..., k, dk].
         values: [..., k, dv].

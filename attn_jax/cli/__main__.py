@@ -12,6 +12,8 @@ def main() -> None:
         from attn_jax.cli.main import run  # after a new start, not before it as well
 
         run()
+    except ModuleNotFoundError as error:
+        sys.exit(f"attn_jax: training needs {error.name}: pip install 'attn_jax[train]'")
     except KeyboardInterrupt:  # Ctrl-C while the libraries are imported
         sys.exit(130)
 

@@ -1,4 +1,4 @@
-"""CITATION.cff, CONTRIBUTING.md and CHANGELOG.md: links lead somewhere, names and versions are those of the package."""
+"""CITATION.cff, CONTRIBUTING.md, CHANGELOG.md and AGENTS.md: links lead somewhere, names and versions are those of the package."""
 
 import pathlib
 import re
@@ -20,7 +20,7 @@ def test_the_citation_is_that_of_the_package():
     assert citation["license"] in readme
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "CHANGELOG.md", "AGENTS.md"])
 def test_links_and_files_are_there(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", text):

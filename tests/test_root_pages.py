@@ -1,4 +1,4 @@
-"""CITATION.cff, CONTRIBUTING.md, CHANGELOG.md and AGENTS.md: links lead somewhere, names and versions are those of the package."""
+"""Links of the pages at the root lead somewhere, and names and versions are those of the package."""
 
 import pathlib
 import re

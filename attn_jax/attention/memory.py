@@ -2,6 +2,7 @@
 
 from flax import struct
 
+from attn_jax.attention.notebook import of_attended
 from attn_jax.types import Array, Bool, Float, Int, PyTree
 
 
@@ -31,3 +32,7 @@ class Attended:
     context: Float[Array, "... q dv"]  # weights times values, times a gate if there is one
     weights: Float[Array, "... q k"]  # attention weights; for a sampled reading, the distribution of the samples
     log_prob: Float[Array, "... q"]  # log weight of the sampled key; 0 if no key was sampled
+
+    def _repr_html_(self) -> str | None:
+        """Draws the weights in a notebook; see notebook.py."""
+        return of_attended(self.weights)

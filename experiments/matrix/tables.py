@@ -52,7 +52,7 @@ ROWS: dict[str, Mapping[str, Any]] = {  # changes of the options of a language m
 }
 BASELINE = "softmax"  # row that every other row is compared with
 
-RECALLED = {"model.short_convolution": 0, "task.length": 22, "task.buckets.shapes": ((9, 23),), "decode.max_length": 24}
+RECALLED = {"model.short_convolution": 4, "task.length": 22, "task.buckets.shapes": ((9, 23),), "decode.max_length": 24}
 SORTED = {"task.lengths": (4, 16), "task.buckets.shapes": (17,), "task.batch_size": 16, "decode.max_length": 34}
 TWICE = {"trained": {"task.test_lengths": (16,)}, "twice": {"task.test_lengths": (32,)}}
 FLIPS = {"task.num_instructions": 16, "task.buckets.shapes": ((1, 33),), "task.batch_size": 32}

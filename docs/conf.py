@@ -22,7 +22,7 @@ project_copyright = "Apache-2.0"
 version = release = attn_jax.__version__
 language = "en"
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "source_pages", "zoo", "api", "options"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "source_pages", "zoo", "api", "options", "matrix"]
 exclude_patterns = ["_ext/**"]
 templates_path = []
 

@@ -57,6 +57,27 @@ def seeds_needed(level: float = LEVEL, comparisons: int = 1) -> int:
     return next(n for n in itertools.count(2) if comparisons * 2.0 ** (1 - n) <= 1 - level)
 
 
+def seeds_to_show(difference: float, deviation: float, level: float = LEVEL, power: float = 0.8) -> int:
+    """Returns about how many pairs a paired t-test needs to find a true difference with this probability.
+
+    The fewest n of at least `seeds_needed` with n >= ((t_(1+level)/2 + t_power) deviation / difference)^2, t with n - 1
+    degrees of freedom.
+
+    Raises:
+        ValueError: the difference is 0, which no number of pairs can show.
+    """
+    if difference == 0:
+        raise ValueError("a difference of 0 cannot be shown")
+    share = (deviation / difference) ** 2
+
+    def enough(n: int) -> bool:
+        quantiles = scipy.stats.t.ppf([(1 + level) / 2, power], n - 1)
+        return n >= float(np.sum(quantiles)) ** 2 * share
+
+    least = max(seeds_needed(level), int(4 * share))  # the normal quantiles need more than 4 times the share
+    return next(n for n in itertools.count(least) if enough(n))
+
+
 def t_interval(values: Values, level: float = LEVEL) -> Interval:
     """Computes the interval of Student's t, mean +- t s / sqrt(n), for values from a normal distribution.
 

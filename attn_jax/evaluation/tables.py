@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attn_jax.evaluation.paired import Result, Sentences, can_compare, measured_alike, over_seeds, over_sentences
-from attn_jax.evaluation.statistics import LEVEL, ROUNDING, Comparison, holm, seeds_needed
+from attn_jax.evaluation.statistics import LEVEL, ROUNDING, Comparison, holm, seeds_needed, seeds_to_show
 
 
 def results_table(results: Mapping[str, Result]) -> str:
@@ -84,6 +84,40 @@ def sentence_differences_rows(
         "adjusted by Holm: of these trained models, not of other seeds."
     )
     return rows, note if rows else ""
+
+
+def answers(results: Mapping[str, Result], level: float = LEVEL) -> str:
+    """Says in a sentence for each run how it differs from the first one in the first metric; "" without a comparison.
+
+    A difference counts if its test, corrected for all runs (Holm), says so; else the sentence says about how many seeds
+    would show a difference as large as the one that was found.
+    """
+    if len(results) < 2:
+        return ""
+    (baseline, first), *others = results.items()
+    metric = next(iter(first["metrics"]), "")
+    found = {name: over_seeds(result, first, metric, level) for name, result in others if metric in result["metrics"]}
+    found = {name: comparison for name, comparison in found.items() if comparison is not None}
+    adjusted = holm({name: comparison.p_value for name, comparison in found.items()})
+    lines = []
+    for name, comparison in found.items():
+        over = f"{metric} over {comparison.difference.num} seeds"
+        lines.append(f"{name} − {baseline}, {over}: {_verdict(comparison, adjusted[name], level)}")
+    return "\n".join(lines)
+
+
+def _verdict(comparison: Comparison, p_value: float, level: float) -> str:
+    """Says a difference with its interval, and whether it can be told from chance."""
+    of = comparison.difference
+    cell = difference_cell(of.mean, of.low, of.high, False)
+    if comparison.concludes(level) and p_value <= 1 - level:
+        return f"{cell}, {'more' if of.mean > 0 else 'less'} than by chance"
+    if abs(of.mean) < 1e-12:
+        return f"{cell}, no difference"
+    deviation = abs(of.mean / comparison.effect_size) if comparison.effect_size else 0.0
+    return (
+        f"{cell}, cannot be told; about {seeds_to_show(of.mean, deviation, level):,} seeds would show this difference"
+    )
 
 
 def _rows(

@@ -22,7 +22,7 @@ from attn_jax.data.files import check_links, is_link, save_json
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.paired import changed_data
 from attn_jax.evaluation.provenance import provenance
-from attn_jax.evaluation.tables import differences_table, results_table, sentence_differences_table
+from attn_jax.evaluation.tables import answers, differences_table, results_table, sentence_differences_table
 from attn_jax.notices import notice
 from attn_jax.runs.config_files import load_config_file, load_file
 from attn_jax.runs.locks import lock
@@ -289,7 +289,7 @@ def joined(folder: pathlib.Path, todo: list[Job], common: list[str]) -> dict[str
 def table(folder: pathlib.Path, todo: list[Job]) -> str:
     """Formats the results in Markdown: a row per run, and its paired differences to the first run; "" without any.
 
-    Lines below the tables name runs whose data differs under the same name.
+    Lines below the tables name runs whose data differs under the same name, and say the answer in words.
     """
     done = [job.name for job in todo if _done(folder, job)]
     if not done:
@@ -297,7 +297,7 @@ def table(folder: pathlib.Path, todo: list[Job]) -> str:
     results = {name: read_result(folder / name / "result.json") for name in done}
     sentences = sentences_in(folder, results)
     tables = results_table(results), differences_table(results), sentence_differences_table(results, sentences)
-    return "\n\n".join(filter(None, (*tables, "\n".join(changed_data(results)))))
+    return "\n\n".join(filter(None, (*tables, "\n".join(changed_data(results)), answers(results))))
 
 
 def _done(folder: pathlib.Path, job: Job) -> bool:

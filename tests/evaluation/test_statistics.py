@@ -17,6 +17,7 @@ from attn_jax.evaluation.statistics import (
     paired_bootstrap,
     resampled_counts,
     seeds_needed,
+    seeds_to_show,
     sign_flip_test,
     t_interval,
 )
@@ -177,3 +178,12 @@ def test_the_fewest_seeds_are_those_whose_most_extreme_outcome_is_significant_af
         for count, enough in ((fewest - 1, False), (fewest, True)):
             p_values = {i: sign_flip_test(np.arange(1.0, count + 1)) for i in range(comparisons)}
             assert (max(holm(p_values).values()) <= 0.05) == enough
+
+
+@pytest.mark.parametrize("effect", [0.1, 0.5, 1.0, 3.0])
+def test_the_seeds_that_would_show_a_difference_are_those_of_statsmodels(effect):
+    power = pytest.importorskip("statsmodels.stats.power")
+    expected = power.TTestPower().solve_power(effect_size=effect, alpha=0.05, power=0.8) if effect < 2 else 0
+    assert seeds_to_show(effect, 1.0) == pytest.approx(max(6, expected), abs=1.5)
+    with pytest.raises(ValueError, match="cannot be shown"):
+        seeds_to_show(0.0, 1.0)

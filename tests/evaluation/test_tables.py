@@ -3,7 +3,7 @@
 import numpy as np
 
 from attn_jax.evaluation.metrics import summarize
-from attn_jax.evaluation.tables import differences_table, results_table
+from attn_jax.evaluation.tables import answers, differences_table, results_table
 
 RNG = np.random.default_rng(0)
 COMMON = RNG.normal(30, 5, 8)  # what the seeds have in common, far more than the runs differ
@@ -86,3 +86,13 @@ def test_nothing_to_compare_gives_nothing():
     assert differences_table({"a": one, "b": run([5, 6], bleu=[1.0, 2.0])}) == ""
     assert differences_table({"a": run([0], bleu=[1.0]), "b": run([0], bleu=[2.0])}) == ""
     assert differences_table({"a": one, "ensemble": run([0, 1], bleu=[2.0])}) == ""
+
+
+def test_the_answer_in_words():
+    better, noisy = COMMON + 1 + RNG.normal(0, 0.1, 8), COMMON + 1 + RNG.normal(0, 4, 8)
+    results = {name: run(range(8), bleu=x) for name, x in (("base", COMMON), ("better", better), ("noisy", noisy))}
+    first, second = answers(results | {"other": run([9], bleu=[1.0])}).splitlines()
+    assert first.startswith("better − base, bleu over 8 seeds: +0.9") and first.endswith("more than by chance")
+    assert "cannot be told; about" in second and second.endswith("seeds would show this difference")
+    assert answers({"base": results["base"]}) == ""
+    assert answers({"base": results["base"], "same": results["base"]}).endswith("no difference")

@@ -232,7 +232,8 @@ class Regression:
 
 def language_model(row: Mapping[str, Any]) -> LanguageModelOptions:
     """Returns the options of the language model of a row."""
-    return read(LanguageModelOptions, resolve_tree(LanguageModelOptions, changes={**MODEL, **row})[0])
+    options = resolve_tree(LanguageModelOptions, changes=MODEL)[0]
+    return read(LanguageModelOptions, resolve_tree(LanguageModelOptions, options, row)[0])
 
 
 def all_rows(setup: Setup, pairs: Pairs) -> Batch:

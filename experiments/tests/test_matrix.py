@@ -30,6 +30,13 @@ def test_every_row_has_options_in_every_column(column):
         assert column.options(row, test).task.batch_size == options.task.batch_size
 
 
+def test_every_row_is_the_same_model_in_columns_without_a_config():
+    for row in tables.ROWS.values():
+        assert (
+            columns.language_model(row) == tables.COLUMNS["recall"].options(row, **{"model.short_convolution": 0}).model
+        )
+
+
 @pytest.mark.slow
 def test_a_member_trains_as_it_would_alone():
     """With its own seed and its own learning rate; Adam makes much of gradients that are rounding errors alone."""

@@ -3,12 +3,13 @@
 import pathlib
 
 from experiments.matrix import page
-from experiments.matrix.tables import COLUMNS, ROWS
+from experiments.matrix.__main__ import folder_of
+from experiments.matrix.tables import SELF
 
 
 def write(app, error):
     if error is None:
-        data = page.data_of(page.read_cells(page.FOLDER), COLUMNS, list(ROWS))
+        data = page.data_of(page.read_cells(folder_of("self")), SELF)
         pathlib.Path(app.outdir, "_static", "matrix.html").write_text(page.render(data), encoding="utf-8")
 
 

@@ -5,7 +5,7 @@ import math
 import pathlib
 import runpy
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attn_jax.data.files import load_json, save_json
@@ -14,39 +14,50 @@ from attn_jax.notices import notice
 from attn_jax.paths import user_path
 from experiments import matrix
 from experiments.matrix.cell import measure
-from experiments.matrix.columns import Column
-from experiments.matrix.tables import COLUMNS, ROWS
+from experiments.matrix.tables import TABLES, Table
 
-FOLDER = pathlib.Path(__file__).resolve().parents[1] / "results" / "matrix"
+RESULTS = pathlib.Path(__file__).resolve().parents[1] / "results"
 
 
-def cells(rows: Mapping[str, Any], columns: Mapping[str, Any], only: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yields the cells of these rows and columns, all without any; of a column with softmax first.
+def folder_of(table: str) -> pathlib.Path:
+    """Returns the folder of the files of the cells of a table."""
+    return RESULTS / ("matrix" if table == "self" else f"matrix_{table}")
+
+
+def add_table(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that choose a table."""
+    parser.add_argument("--table", default="self", choices=TABLES, help="self-attention, or attention to a source")
+    parser.add_argument("--own", type=user_path, help="a Python file with ROWS or COLUMNS to add")
+
+
+def cells(table: Table, only: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Returns the cells of these rows and columns, all without any.
 
     Raises:
         UserError: there is no such row or column.
     """
     for name in only:
-        lookup({**rows, **columns}, name, "row or column")
-    of_rows = [name for name in rows if name in only] or list(rows)
-    of_columns = [name for name in columns if name in only] or list(columns)
-    yield from ((row, column) for column in of_columns for row in of_rows)
+        lookup({**table.rows, **table.columns}, name, "row or column")
+    rows, columns = ([name for name in names if name in only] or names for names in (table.rows, table.columns))
+    return [(row, column) for row, column in table.cells if row in rows and column in columns]
 
 
-def tables_of(path: pathlib.Path | None) -> tuple[dict[str, Any], dict[str, Column]]:
-    """Returns (rows, columns), with those of a Python file, which is executed.
+def table_of(name: str, own: pathlib.Path | None = None) -> Table:
+    """Returns a table, with the rows and columns of a Python file, which is executed.
 
     Raises:
         UserError: there is no such file, or it has neither ROWS nor COLUMNS.
     """
-    if path is None:
-        return ROWS, COLUMNS
-    if not path.is_file():
-        raise UserError(f"--own={path}: there is no such file; expected a Python file with ROWS or COLUMNS")
-    own = runpy.run_path(str(path))
-    if not {"ROWS", "COLUMNS"} & set(own):
-        raise UserError(f"--own={path}: expected a dictionary ROWS or COLUMNS, as in experiments/matrix/tables.py")
-    return ROWS | own.get("ROWS", {}), COLUMNS | own.get("COLUMNS", {})
+    table = TABLES[name]
+    if own is None:
+        return table
+    if not own.is_file():
+        raise UserError(f"--own={own}: there is no such file; expected a Python file with ROWS or COLUMNS")
+    names = runpy.run_path(str(own))
+    if not {"ROWS", "COLUMNS"} & set(names):
+        raise UserError(f"--own={own}: expected a dictionary ROWS or COLUMNS, as in experiments/matrix/tables.py")
+    rows, columns = {**table.rows, **names.get("ROWS", {})}, {**table.columns, **names.get("COLUMNS", {})}
+    return table._replace(rows=rows, columns=columns)
 
 
 def line(found: Mapping[str, Any]) -> str:
@@ -64,21 +75,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--cell", default="", help="ROW,COLUMN: this one alone, measured again")
     parser.add_argument("--only", default="", help="names of rows and columns, with commas between")
     parser.add_argument("--budget", type=float, default=math.inf, help="minutes after which no further cell begins")
-    parser.add_argument("--data_dir", default="", help="folder of the file of a text, for the column of characters")
-    parser.add_argument("--own", type=user_path, help="a Python file with ROWS or COLUMNS to add")
-    parser.add_argument("--out", type=user_path, default=FOLDER, help="folder of the files of the cells")
+    parser.add_argument("--data_dir", default="", help="folder of files, for columns that read some")
+    add_table(parser)
+    parser.add_argument("--out", type=user_path, help="folder of the files of the cells")
     given, begun = parser.parse_args(argv), time.monotonic()
-    rows, columns = tables_of(given.own)
+    table, out = table_of(given.table, given.own), given.out or folder_of(given.table)
     only = [name for name in given.only.split(",") if name]
-    todo = [tuple(given.cell.split(","))] if given.cell else list(cells(rows, columns, only))
+    todo = [tuple(given.cell.split(","))] if given.cell else cells(table, only)
     if not given.data_dir and not given.cell:
-        for name in {column for _, column in todo if columns[column].reads_files and column not in only}:
+        for name in {column for _, column in todo if table.columns[column].reads_files and column not in only}:
             notice(f"{'left out':<14}{name}, which needs --data_dir")
             todo = [cell for cell in todo if cell[1] != name]
     for number, cell in enumerate(todo, 1):
-        if len(cell) != 2 or cell[0] not in rows or cell[1] not in columns:
-            raise UserError(f"--cell={given.cell}: expected a row, a comma and a column, such as delta,recall")
-        path = given.out / f"{','.join(cell)}.json"
+        if cell not in table.cells:
+            why = table.absent.get(cell, "expected a row, a comma and a column, such as delta,recall")
+            raise UserError(f"--cell={given.cell}: {why}")
+        path = out / f"{','.join(cell)}.json"
         if path.exists() and not given.cell:
             continue
         if time.monotonic() - begun > 60 * given.budget:
@@ -86,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             return
         notice(f"{'cell':<14}{number}/{len(todo)}  {', '.join(cell)}")
         row, column = cell
-        found = measure(rows[row], columns[column], data_dir=given.data_dir)
+        found = measure(table.rows[row], table.columns[column], data_dir=given.data_dir)
         save_json(path, {"row": row, "column": column} | found)
         print(line(load_json(path)), flush=True)
 

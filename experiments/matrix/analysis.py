@@ -1,4 +1,4 @@
-"""What the cells of a table say: means with intervals, differences to softmax, and how many seeds have learned.
+"""What the cells of a table say: means with intervals, differences to the baseline, and how many seeds have learned.
 
 Five seeds are few, and a percentage is bounded, so intervals are those of the bootstrap: the quantiles of the means of
 all samples of the seeds with replacement, 5^5 for five seeds. They cannot leave the range of the values. A difference
@@ -14,14 +14,13 @@ import numpy as np
 import scipy.stats
 
 from attn_jax.evaluation.statistics import LEVEL, Interval, holm
-from experiments.matrix.tables import BASELINE
 
 LEARNED = 90.0  # percent above which a seed has learned a task
 MOST = 6  # seeds up to which all samples with replacement are enumerated; 6^6 = 46,656
 
 
 class Difference(NamedTuple):
-    """The paired difference of a row to softmax in a test."""
+    """The paired difference of a row to the baseline in a test."""
 
     interval: Interval
     p_value: float  # corrected for the other rows of the column
@@ -52,7 +51,7 @@ def learned(values: Sequence[float]) -> str:
     return "all" if count == len(values) else "some" if count else "none"
 
 
-def differences(column: Mapping[str, Sequence[float]], baseline: str = BASELINE) -> dict[str, Difference]:
+def differences(column: Mapping[str, Sequence[float]], baseline: str) -> dict[str, Difference]:
     """Compares the rows of one test with the baseline, seed by seed; the baseline itself is left out."""
     others = {row: np.subtract(values, column[baseline]) for row, values in column.items() if row != baseline}
     p_values = holm({row: p_value(apart) for row, apart in others.items()})
@@ -75,7 +74,7 @@ def smallest(apart: np.ndarray, comparisons: int) -> float:
     return float(quantile * np.std(apart, ddof=1) / np.sqrt(len(apart)))
 
 
-def summary(cells: Mapping[tuple[str, str], Mapping[str, Any]]) -> list[dict[str, Any]]:
+def summary(cells: Mapping[tuple[str, str], Mapping[str, Any]], baseline: str) -> list[dict[str, Any]]:
     """Summarizes cells, by (row, column): one entry for each test of each cell, as the page shows them."""
     tests: dict[tuple[str, str], dict[str, Sequence[float]]] = {}
     for (row, column), cell in cells.items():
@@ -83,7 +82,7 @@ def summary(cells: Mapping[tuple[str, str], Mapping[str, Any]]) -> list[dict[str
             tests.setdefault((column, test), {})[row] = values
     found = []
     for (column, test), rows in tests.items():
-        apart = differences(rows) if BASELINE in rows else {}
+        apart = differences(rows, baseline) if baseline in rows else {}
         for row, values in rows.items():
             mean = bootstrap(values)
             entry = {"row": row, "column": column, "test": test, "values": [round(x, 2) for x in values]}

@@ -99,13 +99,18 @@ def measure(
 
 
 def kept(example: Mapping[str, Any]) -> dict[str, Any]:
-    """Packs the weights of an example: one signed byte each, times `scale`, of the first SHOWN tokens."""
+    """Packs the weights of an example: one signed byte each, times `scale`, of the first SHOWN tokens.
+
+    `tokens` are those of the keys, and of the queries unless these have their own.
+    """
     maps = np.nan_to_num(np.asarray(example["maps"], np.float32)[:, :SHOWN, :SHOWN])
     scale = float(np.abs(maps).max()) or 1.0
     packed = np.round(127 * maps / scale).astype(np.int8)
     tokens = [str(token) for token in example["tokens"]][:SHOWN]
-    return {
+    queries = {"queries": [str(token) for token in example["queries"]][:SHOWN]} if "queries" in example else {}
+    return queries | {
         "tokens": tokens,
+        "shape": packed.shape[1:],
         "scale": round(scale / 127, 8),
         "layers": [base64.b64encode(layer.tobytes()).decode() for layer in packed],
     }

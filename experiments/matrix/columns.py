@@ -89,21 +89,28 @@ class Sequences:
     """
 
     def __init__(
-        self, config: str, changes: Mapping[str, Any], tests: Mapping[str, Any] = ALL, asked: Asked | None = None
+        self,
+        config: str,
+        changes: Mapping[str, Any],
+        tests: Mapping[str, Any] = ALL,
+        asked: Asked | None = None,
+        model: Mapping[str, Any] = MODEL,
+        reads_files: bool = False,
     ):
         self.config, self.changes, self.tests, self.asked = config, dict(changes), tests, asked
-        self.reads_files = False
+        self.model, self.reads_files = model, reads_files
         self.score_name = "exact outputs" if asked is None else "right answers"
 
     def options(self, row: Mapping[str, Any], test: str = "", **changes: Any) -> RunOptions:
         """Returns the options of a cell, with the test split of one of its tests."""
         common = {"parallel": "single", "task.valid_size": 500, "decode.batch_size": 250}
-        common |= {f"model.{key}": value for key, value in MODEL.items()}
+        common |= {f"model.{key}": value for key, value in self.model.items()}
         config = change(change(load_config_file(self.config), self.changes), common)
         config = change(config, {f"model.{key}": value for key, value in row.items()})
         return resolve(change(config, (self.tests[test] if test else {}) | changes))
 
     def open(self, row: Mapping[str, Any], data_dir: str = "", **changes: Any) -> Opened:
+        changes |= {"data_dir": data_dir} if self.reads_files else {}
         options = self.options(row, **changes)
         task = build_task(options)
         setup = build_setup(options, task.kept)
@@ -126,7 +133,15 @@ class Sequences:
 
         def weights(params: Params) -> Mapping[str, Any]:
             batch = all_rows(setup, task.splits["valid"].select([0]))
-            return example_of(setup.model, params, batch, task.target_vocabulary.tokens)
+            if setup.model.reads_target:
+                return example_of(setup.model, params, batch, task.target_vocabulary.tokens)
+            written = task.target_vocabulary.tokens([int(i) for i in batch["target_out"][0] if i != PAD])
+            maps = np.asarray(setup.model.attention_weights(params, jax.tree.map(jnp.asarray, batch)))[
+                :, : len(written)
+            ]
+            words = getattr(batch["source"], "ndim", 0) == 2
+            source = task.source_vocabulary.tokens([int(i) for i in batch["source"][0] if i != PAD]) if words else []
+            return {"tokens": source, "queries": written, "maps": maps[..., : len(source) or maps.shape[-1]]}
 
         example = jax.tree.map(lambda x: jnp.asarray(x[0]), batches((0,))(0))
         return Opened(lambda rng: setup.model.init(rng, example), setup.model.loss_fn, batches, score, weights)

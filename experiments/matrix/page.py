@@ -13,11 +13,10 @@ from typing import Any
 from attn_jax.data.files import load_json, write
 from attn_jax.errors import UserError, one_line
 from attn_jax.paths import user_path
-from experiments.matrix.__main__ import FOLDER, tables_of
+from experiments.matrix.__main__ import add_table, folder_of, table_of
 from experiments.matrix.analysis import summary
 from experiments.matrix.cell import LOGGED
-from experiments.matrix.columns import Column
-from experiments.matrix.tables import BASELINE
+from experiments.matrix.tables import Table
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 SHOWN = ("changes", "losses", "weights", "rates", "rate", "num_parameters", "minutes", "megabytes", "date", "commit")
@@ -36,30 +35,31 @@ def read_cells(folder: pathlib.Path) -> dict[tuple[str, str], dict[str, Any]]:
     return {(cell["row"], cell["column"]): cell for cell in found}
 
 
-def data_of(
-    cells: Mapping[tuple[str, str], Mapping[str, Any]], columns: Mapping[str, Column], rows: Sequence[str]
-) -> dict[str, Any]:
-    """Collects what the page shows."""
+def data_of(cells: Mapping[tuple[str, str], Mapping[str, Any]], table: Table, flag: str = "") -> dict[str, Any]:
+    """Collects what the page of a table shows; `flag` is the option of the command line that chooses the table."""
     shown = {",".join(key): {name: cell[name] for name in SHOWN} | {"every": LOGGED} for key, cell in cells.items()}
-    for (_, column), cell in cells.items():
-        base = cells.get((BASELINE, column))
+    for (row, column), cell in cells.items():
+        base = cells.get((table.baseline, column))
         excess = cell["num_parameters"] / base["num_parameters"] - 1 if base else 0.0
         if excess > MORE:
-            shown[f"{cell['row']},{column}"]["more"] = f"{100 * excess:.0f} % more than softmax"
-    measured = {column for _, column in cells}
+            shown[f"{row},{column}"]["more"] = f"{100 * excess:.0f} % more than {table.baseline}"
     seeds = len(next(iter(cells.values()))["seeds"])
     steps = max(cell["steps"] for cell in cells.values())
+    measured = {column for _, column in cells}
     return {
-        "about": "Rows are mechanisms of self-attention in a Transformer of two layers of width 64, columns are tasks. "
-        f"A cell is the mean of {seeds} seeds after at most {steps:,} steps, in percent; the learning rate is chosen "
-        f"by another seed on other data. {len(cells)} of {len(rows) * len(columns)} cells are measured. Click a cell.",
-        "rows": [row for row in rows if any(name == row for name, _ in cells)],
+        "about": f"Rows are {table.about}, columns are tasks. A cell is the mean of {seeds} seeds after at most "
+        f"{steps:,} steps, in percent; the learning rate is chosen by another seed on other data. "
+        f"{len(cells)} of {len(table.cells)} cells are measured. Click a cell.",
+        "baseline": table.baseline,
+        "flag": flag,
+        "rows": [row for row in table.rows if any(name == row for name, _ in cells)],
         "columns": [
             {"name": name, "tests": list(column.tests), "score": column.score_name, "data": column.reads_files}
-            for name, column in columns.items()
+            for name, column in table.columns.items()
             if name in measured
         ],
-        "tests": summary(cells),
+        "absent": {",".join(key): why for key, why in table.absent.items()},
+        "tests": summary(cells, table.baseline),
         "cells": shown,
     }
 
@@ -75,12 +75,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--cells", type=user_path, default=FOLDER, help="folder of the files of the cells")
-    parser.add_argument("--own", type=user_path, help="a Python file with ROWS or COLUMNS to add")
+    parser.add_argument("--cells", type=user_path, help="folder of the files of the cells")
+    add_table(parser)
     parser.add_argument("--out", type=user_path, default=pathlib.Path("matrix.html"), help="the page to write")
     given = parser.parse_args(argv)
-    rows, columns = tables_of(given.own)
-    write(given.out, render(data_of(read_cells(given.cells), columns, list(rows))).encode())
+    cells = read_cells(given.cells or folder_of(given.table))
+    flag = "" if given.table == "self" else f" --table={given.table}"
+    write(given.out, render(data_of(cells, table_of(given.table, given.own), flag)).encode())
     print(given.out)
 
 

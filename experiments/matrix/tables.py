@@ -1,12 +1,36 @@
-"""Rows and columns of the matrix."""
+"""The two tables: self-attention in a Transformer, and attention to a source in a recurrent decoder."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from attn_jax.tasks.synthetic.flip_flop import is_read
 from attn_jax.tasks.synthetic.in_context import InContextOptions
 from attn_jax.tasks.synthetic.recall import is_value
-from experiments.matrix.columns import Characters, Column, Regression, Sequences
+from experiments.matrix.columns import WIDTH, Characters, Column, Regression, Sequences
+
+
+class Table(NamedTuple):
+    """Rows and columns.
+
+    Attributes:
+        rows: name -> changes of the options of the model.
+        columns: name -> column.
+        baseline: row that every other row is compared with.
+        about: what a row is, for the page.
+        absent: (row, column) -> why there is no such cell.
+    """
+
+    rows: Mapping[str, Mapping[str, Any]]
+    columns: Mapping[str, Column]
+    baseline: str
+    about: str
+    absent: Mapping[tuple[str, str], str] = {}
+
+    @property
+    def cells(self) -> list[tuple[str, str]]:
+        """All cells; of a column one after the other, in the order of the rows."""
+        return [(row, column) for column in self.columns for row in self.rows if (row, column) not in self.absent]
+
 
 NO_POSITIONS = {"positions": "none"}
 
@@ -50,7 +74,6 @@ ROWS: dict[str, Mapping[str, Any]] = {  # changes of the options of a language m
     "gated_delta": {"attention": "gated_delta"},
     "mesa": {"attention": "mesa"},
 }
-BASELINE = "softmax"  # row that every other row is compared with
 
 RECALLED = {"model.short_convolution": 4, "task.length": 22, "task.buckets.shapes": ((9, 23),), "decode.max_length": 24}
 SORTED = {"task.lengths": (4, 16), "task.buckets.shapes": (17,), "task.batch_size": 16, "decode.max_length": 34}
@@ -66,3 +89,51 @@ COLUMNS: dict[str, Column] = {
     "regression": Regression(InContextOptions(features=2, num_pairs=8, noise=0.25)),
     "characters": Characters("input.txt"),
 }
+
+LATENT = {"objective.reading": "reinforce", "objective.baseline": "learned"}
+SOURCE_ROWS: dict[str, Mapping[str, Any]] = {  # changes of the options of an encoder-decoder
+    "additive": {},
+    "dot": {"attention.score": "dot"},
+    "scaled_dot": {"attention.score": "scaled_dot"},
+    "general": {"attention.score": "general"},
+    "concat": {"attention.score": "concat"},
+    "gaussian": {"attention.score": "gaussian", "attention.normalize": "kernel_sum"},
+    "sparsemax": normalizer("sparsemax"),
+    "entmax15": normalizer("entmax15"),
+    "learned_entmax": normalizer("learned_entmax"),
+    "fusedmax": normalizer("fusedmax"),
+    "sigmoid": normalizer("sigmoid"),
+    "softmax_one": normalizer("softmax_one"),
+    "chain": normalizer("chain"),
+    "monotonic": normalizer("monotonic"),
+    "local_m": around("local_m"),
+    "local_p": around("local_p"),
+    "top_keys": around("top_keys", count=4),
+    "gate": around("gate"),
+    "bahdanau": {"decoder": "bahdanau"},
+    "hard": {"objective": "hard"} | LATENT,
+    "marginal": {"objective": "marginal"},
+    "elbo": {"objective": "elbo"},
+    "gumbel": {"objective": "hard", "objective.reading": "gumbel_softmax"},
+    "none": {"decoder": "none"},
+}
+RECURRENT = {
+    "hidden_size": WIDTH,
+    "embedding_size": WIDTH,
+    "dropout": 0.0,
+    "decoder.input_feeding": False,
+    "attention.score": "additive",
+    "attention.score.features": WIDTH,
+}
+FORMS = {"task.num_examples": 1000, "task.batch_size": 32}
+SOURCE_COLUMNS: dict[str, Column] = {
+    "dates": Sequences("quickstart", {"task.batch_size": 32}, model=RECURRENT),
+    "inflection": Sequences("inflection_soft", FORMS, model=RECURRENT, reads_files=True),
+    "scenes": Sequences("scenes_quickstart", {}, model=RECURRENT),
+}
+SELF = Table(ROWS, COLUMNS, "softmax", "mechanisms of self-attention in a Transformer of two layers of width 64")
+ALONG = {(row, "scenes"): "it moves along the words of a text" for row in ("monotonic", "local_m", "local_p")}
+SOURCE = Table(
+    SOURCE_ROWS, SOURCE_COLUMNS, "additive", "attentions to a source in a recurrent decoder of width 64", ALONG
+)
+TABLES = {"self": SELF, "source": SOURCE}

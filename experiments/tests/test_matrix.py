@@ -21,13 +21,16 @@ TINY = {
 }
 
 
-@pytest.mark.parametrize("column", [x for x in tables.COLUMNS.values() if isinstance(x, columns.Sequences)])
-def test_every_row_has_options_in_every_column(column):
-    for row in tables.ROWS.values():
-        options = column.options(row)
-        assert options.model.build(options.kind.any_sizes, options.setting)
-    for test in column.tests:
-        assert column.options(row, test).task.batch_size == options.task.batch_size
+@pytest.mark.parametrize("table", tables.TABLES.values(), ids=tables.TABLES)
+def test_every_cell_has_options(table):
+    for row, name in table.cells:
+        column = table.columns[name]
+        if isinstance(column, columns.Sequences):
+            options = column.options(table.rows[row])
+            assert options.model.build(options.kind.any_sizes, options.setting)
+    for column in (x for x in table.columns.values() if isinstance(x, columns.Sequences)):
+        for test in column.tests:
+            assert column.options({}, test).task.batch_size == column.options({}).task.batch_size
 
 
 def test_every_row_is_the_same_model_in_columns_without_a_config():
@@ -56,6 +59,14 @@ def flat(tree):
 
 
 @pytest.mark.slow
+def test_attention_to_a_source_is_measured_and_shown(tmp_path):
+    rows = {"task.num_examples": 60, "task.valid_size": 10, "task.batch_size": 8}
+    measured = cell.measure({}, tables.SOURCE.columns["dates"], steps=2, rates=(1e-2,), **rows)
+    assert measured["weights"]["shape"] == (len(measured["weights"]["queries"]), len(measured["weights"]["tokens"]))
+    page.data_of({("additive", "dates"): {"row": "additive", "column": "dates"} | measured}, tables.SOURCE)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["regression", "characters"])
 def test_columns_without_a_config_are_measured_and_shown(name, tmp_path):
     """A row that reads evenly cannot know the next letter of "abcd..."; the weights kept are those of the model."""
@@ -66,7 +77,7 @@ def test_columns_without_a_config_are_measured_and_shown(name, tmp_path):
     assert len(measured["losses"]) == 5 and measured["rate"] == 1e-2
     if name == "characters":
         assert min(measured["tests"]["test"]) > 50
-    data = page.data_of({("softmax", name): {"row": "softmax", "column": name} | measured}, tables.COLUMNS, ["softmax"])
+    data = page.data_of({("softmax", name): {"row": "softmax", "column": name} | measured}, tables.SELF)
     shown = page.render(data)
     assert json.loads(shown.partition('type="application/json">')[2].partition("</script>")[0])["rows"] == ["softmax"]
 
@@ -89,7 +100,7 @@ def test_an_interval_is_the_bootstraps_and_stays_between_the_values():
 
 
 def test_differences_are_paired_and_corrected():
-    found = analysis.differences(TINY)
+    found = analysis.differences(TINY, "softmax")
     apart = np.subtract(TINY["delta"], TINY["softmax"])
     assert found["delta"].interval.mean == np.mean(apart) and found.keys() == {"delta", "mesa"}
     assert found["delta"].p_value == pytest.approx(2 * scipy.stats.ttest_1samp(apart, 0).pvalue)
@@ -139,6 +150,7 @@ def test_a_row_of_ones_own_is_one_line(tmp_path, monkeypatch):
     [
         (matrix.main, "--cell=delta", "expected a row, a comma and a column"),
         (matrix.main, "--cell=delta,recal", "expected a row, a comma and a column"),
+        (matrix.main, "--table=source --cell=local_p,scenes", "local_p,scenes: it moves along the words of a text"),
         (matrix.main, "--only=sofmax", "unknown row or column 'sofmax'; did you mean softmax"),
         (matrix.main, "--cell=softmax,characters", "no file input.txt; expected the folder"),
         (matrix.main, "--own=nothing.py", "there is no such file; expected a Python file"),
@@ -147,4 +159,4 @@ def test_a_row_of_ones_own_is_one_line(tmp_path, monkeypatch):
 )
 def test_wrong_input_is_one_clear_line(main, argument, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        main([argument, f"--out={tmp_path}"])
+        main([*argument.split(), f"--out={tmp_path}"])

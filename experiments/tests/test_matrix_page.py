@@ -43,7 +43,7 @@ def browser(tmp_path_factory):
 
     cells = {(row, "recall"): measured(row, values) for row, values in VALUES.items()}
     path = tmp_path_factory.mktemp("page") / "matrix.html"
-    path.write_text(page.render(page.data_of(cells, tables.COLUMNS, list(tables.ROWS))), encoding="utf-8")
+    path.write_text(page.render(page.data_of(cells, tables.SELF)), encoding="utf-8")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900"):

@@ -68,11 +68,7 @@ def test_the_other_networks_read_with_the_attention_of_the_config():
     ("name", "options", "message"),
     [
         ("dmn", {"episode": "gated"}, "unknown model.episode 'gated'"),
-        (
-            "dmn",
-            {"attention.normalize": "logistik"},
-            "unknown model.attention.normalize .logistik",
-        ),
+        ("dmn", {"attention.normalize": "logistik"}, "unknown model.attention.normalize .logistik"),
         ("entnet", {"attention.score": "gate_network"}, "unknown model.attention.score 'gate_network'"),
         ("universal", {"hidden_size": 6, "num_heads": 4}, "num_heads 4 does not divide the width 6"),
         ("universal", {"norm": "pro"}, "unknown model.norm 'pro'"),
@@ -107,10 +103,9 @@ def test_weights_are_dropped_at_the_rate_of_the_config(name):
     options = {"hidden_size": 6, "num_heads": 3} if name == "universal" else {"hidden_size": 6}
     options |= {"episode": "soft"} if name.startswith("dmn") else {}
     module = module_of(name, **options, **{"attention.dropout": 0.25})
-    attention = {
-        "entnet": lambda: module.read,
-        "universal": lambda: module.stack.layer.make_attention().attention,
-    }.get(name, lambda: module.attention)()
+    attention = {"entnet": lambda: module.read, "universal": lambda: module.stack.layer.make_attention().attention}.get(
+        name, lambda: module.attention
+    )()
     assert attention.read.rate == 0.25
 
 

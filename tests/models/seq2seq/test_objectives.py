@@ -1,14 +1,12 @@
 """Objectives, readings, baselines and transitions inside the decoder, against enumeration."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from arrays import compiled
-from tiny_model import optimizer
 from tiny_seq2seq import BOS, build, random_params, sentences
 
 from attn_jax.attention.hard.readings import READINGS, Reading, log_of
@@ -18,7 +16,6 @@ from attn_jax.errors import UserError
 from attn_jax.models.seq2seq.objectives import HardObjective, MarginalObjective, mixture
 from attn_jax.runs.checks import check_num_samples
 from attn_jax.runs.options import change, resolve
-from attn_jax.training.optimizers import RUNNING_RATE
 from configs.base import get_config
 
 LENGTHS = [(4, 3), (2, 2), (0, 0)]  # source, target; the last row is padding
@@ -198,63 +195,6 @@ def fixed(model, key):
 
     attention = model.module.decoder.attention.clone(read=Read(reading=Reading("fixed", sample, random=False)))
     return model.module.clone(decoder=model.module.decoder.clone(attention=attention))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("baseline", ["learned", "leave_one_out"])
-def test_trajectories_estimate_the_gradient_of_all_trajectories(baseline):
-    """Sampled contexts fed back into the state: two steps over two keys, so four trajectories."""
-    options = dict(objective__reading__num_samples=50, objective__baseline=baseline)
-    model = build(**BAHDANAU, objective="trajectory", **options)
-    batch = jax.tree.map(jnp.asarray, sentences([(2, 2)], 2, 2, seed=1))
-    params = params_for(model, batch)
-    modules = [fixed(model, key) for key in range(2)]
-
-    def expected_loss(params):
-        memory, start = modules[0].apply({"params": params}, batch["source"], 1, method="start")
-        total = 0.0
-        for keys in itertools.product(range(2), repeat=2):
-            state, log_prob, loss = start[0], 0.0, 0.0
-            for t, key in enumerate(keys):
-
-                def step(module, state, t=t):
-                    embedded = module.target_embedding(batch["target_in"][:, t])
-                    state, steps = module.decoder.step(memory, state, embedded)
-                    return state, steps.log_prob, module.readout_losses(steps.readout, batch["target_out"][:, t])[0]
-
-                state, log_a, nll = modules[key].apply({"params": params}, state, method=step)
-                log_prob, loss = log_prob + log_a[0], loss + nll[0]
-            total += jnp.exp(log_prob) * loss
-        return total
-
-    value, expected = compiled(jax.value_and_grad(expected_loss))(params)
-    rngs = jax.random.split(jax.random.key(3), 60)
-    values, gradients = compiled(
-        lambda p, rngs: jax.lax.map(lambda rng: jax.value_and_grad(lambda p: model.loss_fn(p, batch, rng)[0])(p), rngs)
-    )(params, rngs)
-    assert abs(values.mean() - value) < 4 * values.std() / 60**0.5
-    z = []
-    for (path, g), exact in zip(jax.tree.leaves_with_path(gradients), jax.tree.leaves(expected), strict=True):
-        if "baseline" not in str(path):
-            z.append(((g.mean(0) - exact) / (g.std(0) / 60**0.5 + 1e-6)).ravel())
-    z = np.concatenate(z)
-    assert np.sqrt(np.mean(z**2)) < 1.5 and np.abs(z).max() < 6
-
-
-def test_running_means_move_at_their_own_rate_whatever_the_optimizer():
-    """The learning rate and the clipping are for the other parameters, whose gradients alone are clipped."""
-    tx = optimizer(num_steps=10, momentum=0.0, clip__norm=1e-3, learning_rate=7.0)
-    params = {"a": jnp.zeros(2), "baseline": {"running_mean": jnp.zeros(()), "b": jnp.zeros(2)}}
-    state, mean = tx.init(params), 0.0
-    for f in (3.0, 1.0, 5.0):  # far larger than what is clipped to
-        gradient = jax.tree.map(jnp.ones_like, params)
-        gradient["baseline"]["running_mean"] = params["baseline"]["running_mean"] - f
-        updates, state = tx.update(gradient, state, params)
-        params = jax.tree.map(jnp.add, params, updates)
-        mean = (1 - RUNNING_RATE) * mean + RUNNING_RATE * f
-        np.testing.assert_allclose(params["baseline"]["running_mean"], mean, rtol=1e-5)
-        for update in (updates["a"], updates["baseline"]["b"]):  # each is clipped as if it were alone
-            np.testing.assert_allclose(update, -7.0 * 1e-3 / 2**0.5, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -76,10 +76,7 @@ CASES |= {
             "name": "map",
             "score": "qk_norm",
             "normalize": "learned_sink",
-            "wrappers": {
-                "pattern": ("softcap", "top_keys", "gate"),
-                "parts": SOFTCAP | {"top_keys": {"count": 3}},
-            },
+            "wrappers": {"pattern": ("softcap", "top_keys", "gate"), "parts": SOFTCAP | {"top_keys": {"count": 3}}},
         },
     ),
     "no positions, recurrent encoder, selective": dict(encoder="lstm", hidden_size=8, attention=DOT)

@@ -34,7 +34,7 @@ class Convolved:
     """The cache of self-attention with a convolution before it: `heads`' cache and the convolution's last inputs."""
 
     cache: PyTree
-    recent: Float[Array, "b r d"]
+    recent: Float[Array, "b ... r d"]
 
 
 class Reads(NamedTuple):

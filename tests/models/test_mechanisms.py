@@ -31,6 +31,9 @@ TOGETHER = {
 }
 
 
+FIRST, SECOND = TOGETHER
+
+
 def layers(**options):
     """Options of both sides of a Transformer."""
     return {f"{side}__{key}": value for side in ("encoder", "decoder") for key, value in options.items()}
@@ -69,9 +72,12 @@ def model_and_batch(name, attention):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("together", TOGETHER)
-@pytest.mark.parametrize("name", SENTENCES | STORIES)
+@pytest.mark.parametrize(
+    ("name", "together"),
+    [*((name, FIRST) for name in SENTENCES | STORIES), ("transformer", SECOND), ("entnet", SECOND)],
+)
 def test_every_family_takes_them(name, together):
+    """All of the many; of a difference, which has two scores for each key, a family of either kind."""
     model, batch = model_and_batch(name, TOGETHER[together])
     batch = jax.tree.map(jnp.asarray, batch)
     params = random_params(model, batch, seed=1)
@@ -101,13 +107,13 @@ def entropy_of_shares(weights):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attention", [dict(normalize="linear"), dict(normalize="unnormalized_sigmoid")], ids=str)
-def test_the_entropy_of_weights_that_are_no_distribution_is_that_of_their_shares(attention):
+@pytest.mark.parametrize("normalize", ["linear", "unnormalized_sigmoid"])
+def test_the_entropy_of_weights_that_are_no_distribution_is_that_of_their_shares(normalize):
     batch = sentences([(5, 4), (3, 2)], 6, 5)
-    model = build(name="seq2seq", decoder="bahdanau", attention=attention)
+    model = build(name="seq2seq", decoder="bahdanau", attention=dict(normalize=normalize))
     weights, entropy = measured(model, batch, lambda model, *args: model.attention_weights(*args))
     assert np.any(np.abs(weights.sum(-1) - 1)[:, :2] > 0.1)
-    assert np.any(weights < 0) == (attention["normalize"] == "linear")
+    assert np.any(weights < 0) == (normalize == "linear")
     real = batch["target_out"] != 0
     np.testing.assert_allclose(entropy.total, np.sum(entropy_of_shares(weights) * real, axis=1), rtol=1e-4)
 
@@ -143,46 +149,47 @@ def test_all_that_a_learned_baseline_adds_to_a_model_is_in_one_place(name, basel
     assert added and all("baseline" in path for path in added)
 
 
+def refused(name="seq2seq", **options):
+    return lambda: build(name=name, **options)
+
+
 REFUSED = {
-    r"model\.attention\.wrappers gate acts on the mean context": lambda: build(
+    r"model\.attention\.wrappers gate acts on the mean context": refused(
         objective="hard", attention=dict(wrappers=("gate",))
     ),
-    r"model\.objective needs weights that are never negative, unlike those of Fitted \(LocalLine\)": lambda: build(
+    r"model\.objective needs weights that are never negative, unlike those of Fitted \(LocalLine\)": refused(
         objective="hard", attention=dict(wrappers=("line",))
     ),
-    r"model\.objective needs weights that sum to one, unlike those of softpick": lambda: build(
+    r"model\.objective needs weights that sum to one, unlike those of softpick": refused(
         objective="hard", attention=dict(normalize="softpick")
     ),
-    r"model\.attention\.normalize monotonic makes the weights by itself; .*, got top_keys": lambda: build(
+    r"model\.attention\.normalize monotonic makes the weights by itself; .*, got top_keys": refused(
         attention=dict(normalize="monotonic", wrappers=("top_keys",))
     ),
-    r"selective selects by the first of several heads": lambda: build(attention=dict(wrappers=("selective",))),
-    r"model\.objective markov sums over all keys by their scores": lambda: build(
-        objective="markov", decoder__input_feeding=False, attention=dict(wrappers=("top_keys",))
-    ),
-    r"model\.attention: read=top needs weights that are never negative": lambda: build(
+    r"selective selects by the first of several heads": refused(attention=dict(wrappers=("selective",))),
+    r"model\.attention: read=top needs weights that are never negative": refused(
         objective="top", attention=dict(wrappers=("line",))
     ),
-    r"model\.attention: block_size needs weights that can be .* unlike those of Difference": lambda: build(
+    r"model\.attention: block_size needs weights that can be .* unlike those of Difference": refused(
         attention=dict(wrappers=("difference",), block_size=2)
     ),
-    r"model\.attention: block_size needs weights .* unlike those of stick_breaking": lambda: build(
+    r"model\.attention: block_size needs weights .* unlike those of stick_breaking": refused(
         attention=dict(normalize="stick_breaking", block_size=2)
     ),
-    r"takes half of the columns of a query each; they are 7": lambda: build(
+    r"takes half of the columns of a query each; they are 7": refused(
         hidden_size=7, encoder__bidirectional=False, attention=dict(wrappers=("difference",))
     ),
     r"model\.episode gru reads the weights alone": lambda: story_model("dmn", attention=dict(wrappers=("gate",))),
-    r"selective needs causal keys.*: choose it for the decoder alone, model\.decoder\.attention=map": lambda: build(
-        name="transformer", attention=dict(wrappers=("selective",)), **TRANSFORMER
+    r"selective needs causal keys.*: choose it for the decoder alone, model\.decoder\.attention=map": refused(
+        "transformer", attention=dict(wrappers=("selective",)), **TRANSFORMER
     ),
-    r"model\.attention\.wrappers; it is an option of model\.attention map": lambda: build(
-        name="language_model", attention__name="delta", attention=dict(wrappers=("selective",)), **HEADS
+    r"model\.attention\.wrappers; it is an option of model\.attention map": refused(
+        "language_model", attention__name="delta", attention=dict(wrappers=("selective",)), **HEADS
     ),
-    r"model\.attention\.wrappers difference has two scores for each key; selective needs one": lambda: build(
-        name="language_model", attention=dict(wrappers=("difference", "selective")), **HEADS
+    r"model\.attention\.wrappers difference has two scores for each key; selective needs one": refused(
+        "language_model", attention=dict(wrappers=("difference", "selective")), **HEADS
     ),
-    r"model\.encoder conv has no attention that these model\.encoder\.positions could be part of": lambda: build(
+    r"model\.encoder conv has no attention that these model\.encoder\.positions could be part of": refused(
         encoder="conv", encoder__positions="forgetting"
     ),
 }

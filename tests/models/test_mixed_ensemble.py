@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from arrays import fill
+from arrays import compiled, fill
 from tiny_run import fitted
 
 from attn_jax.data.sizes import TextSizes
@@ -43,15 +43,12 @@ MEMBERS = {
 }
 
 
-def batch_of():
-    """Images without questions, and a word of each, with its end."""
-    pixels = jnp.asarray(np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)), jnp.uint8)
-    out = jnp.array([[4, 3], [6, 3]], jnp.int32)
-    shifted = jnp.array([[2, 4], [2, 6]], jnp.int32)
-    return {"source": Picture(pixels, jnp.zeros((2, 0), jnp.int32)), "target_in": shifted, "target_out": out}
-
-
-BATCH = batch_of()
+PIXELS = jnp.asarray(np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)), jnp.uint8)
+BATCH = {  # images without questions, and a word of each, with its end
+    "source": Picture(PIXELS, jnp.zeros((2, 0), jnp.int32)),
+    "target_in": jnp.array([[2, 4], [2, 6]], jnp.int32),
+    "target_out": jnp.array([[4, 3], [6, 3]], jnp.int32),
+}
 
 
 @functools.cache
@@ -72,48 +69,52 @@ def mixed(*names):
 @pytest.mark.slow
 def test_models_with_other_cells_are_evaluated_as_a_mixture_with_the_weights_of_the_first():
     ensemble, params = mixed("coarse", "fine")
-    metrics = jax.jit(ensemble.eval_fn)(params, BATCH)
-    found = [jax.jit(model._nll_and_weights)(p, BATCH) for model, p in zip(ensemble.members, params, strict=True)]
+
+    @compiled
+    def run(params):
+        found = [model._nll_and_weights(p, BATCH) for model, p in zip(ensemble.members, params, strict=True)]
+        own = ensemble.eval_fn(params, BATCH), ensemble.attention_weights(params, BATCH), ensemble.score(params, BATCH)
+        return found, own
+
+    found, (metrics, mean_weights, scores) = run(params)
     own, weights = zip(*found, strict=True)
     assert [w.shape for w in weights] == [(2, 2, 16), (2, 2, 64)]
     expected = -np.log(np.mean(np.exp(-np.array(own, np.float64)), axis=0))
     np.testing.assert_allclose(metrics["loss"].compute(), expected.mean(), rtol=1e-5)
     assert abs(own[0].mean() - own[1].mean()) > 0.01
-    np.testing.assert_allclose(jax.jit(ensemble.attention_weights)(params, BATCH), weights[0], rtol=1e-5)
-    scores = jax.jit(ensemble.score)(params, BATCH)
+    np.testing.assert_allclose(mean_weights, weights[0], rtol=1e-5)
     np.testing.assert_allclose(scores, -expected.sum(axis=1), rtol=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("names", "first"),
-    [
-        (("glimpses", "more glimpses"), "glimpses"),
-        (("more glimpses", "glimpses"), "more glimpses"),
-        (("glimpses", "fine"), "glimpses"),
-        (("coarse", "glimpses"), "glimpses"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else " and ".join(value),
-)
-def test_the_path_of_an_ensemble_is_that_of_its_first_model_of_glimpses(names, first):
+@pytest.mark.parametrize("names", [("more glimpses", "glimpses"), ("coarse", "glimpses")], ids=" and ".join)
+def test_the_path_of_an_ensemble_is_that_of_its_first_model_of_glimpses(names):
     ensemble, params = mixed(*names)
-    model, own = member(first)
-    jax.tree.map(
-        np.testing.assert_array_equal,
-        ensemble.trajectory(params, BATCH["source"]),
-        model.trajectory(own, BATCH["source"]),
-    )
-    looks = ensemble.query_weights(params, BATCH["source"])
-    np.testing.assert_allclose(looks, model.query_weights(own, BATCH["source"]), rtol=1e-5)
-    assert looks.shape == (2, model.module.num_glimpses, 16)
-    assert np.isfinite(jax.jit(ensemble.eval_fn)(params, BATCH)["loss"].compute())
+    model, own = member(next(name for name in names if "glimpses" in name))
+
+    @compiled
+    def run(params, own):
+        def looks(model, params):
+            return model.trajectory(params, BATCH["source"]), model.query_weights(params, BATCH["source"])
+
+        return looks(ensemble, params), looks(model, own), ensemble.eval_fn(params, BATCH)["loss"]
+
+    (path, looks), (expected, alone), loss = run(params, own)
+    jax.tree.map(np.testing.assert_array_equal, path, expected)
+    np.testing.assert_allclose(looks, alone, rtol=1e-5)
+    assert looks.shape == (2, model.module.num_glimpses, 16) and np.isfinite(loss.compute())
 
 
 @pytest.mark.slow
 def test_queries_are_those_of_classifiers_that_see_the_cells_of_the_first():
     """Looks are no queries, and weights over other cells no columns."""
     ensemble, params = mixed("coarse classifier", "fine classifier", "glimpses", "coarse classifier")
-    model, own = member("coarse classifier")
-    alone = model.query_weights(own, BATCH["source"])
-    found = ensemble.query_weights(params, BATCH["source"])
+    model, _ = member("coarse classifier")
+
+    @compiled
+    def run(params):
+        own = jax.tree.map(lambda x: x[0], params[0])
+        return ensemble.query_weights(params, BATCH["source"]), model.query_weights(own, BATCH["source"])
+
+    found, alone = run(params)
     np.testing.assert_allclose(found, np.concatenate([alone, alone], axis=1), rtol=1e-5)

@@ -5,6 +5,7 @@ deep output.
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +19,14 @@ BATCH = jax.tree.map(lambda x: x[:1], batch_of(asks=False))
 BATCH |= {"target_in": BATCH["target_in"][:, :1], "target_out": BATCH["target_out"][:, :1]}
 IMAGE = SIZES._replace(source_vocab_size=4)
 DECODER = {"model__decoder": "bahdanau"}
-# reading -> (samples, baselines under which it is unbiased)
+# reading -> (samples, baselines under which it is unbiased); the baselines share the code of the objective
 ESTIMATORS = {
-    "reinforce": (2, ("none", "running_mean", "learned", "leave_one_out", "soft", "critic")),
-    "stratified": (2, ("learned",)),
+    "reinforce": (2, ("running_mean", "learned", "leave_one_out", "critic")),
+    "stratified": (2, ("soft",)),
     "systematic": (2, ("none",)),
-    "sum_and_sample": (3, ("none", "learned")),
+    "sum_and_sample": (3, ("learned",)),
     "stochastic_sum_and_sample": (2, ("learned",)),
-    "unordered_set": (2, ("learned", "leave_one_out")),
+    "unordered_set": (2, ("leave_one_out",)),
     "optimal_resampling": (3, ("none",)),
 }
 CASES = [(read, baseline) for read, (_, baselines) in ESTIMATORS.items() for baseline in baselines]
@@ -39,9 +40,13 @@ def hard(reading, **options):
 
 EXACT = hard("enumeration")
 PARAMS = params_of(EXACT, BATCH)
-(EXACT_LOSS, _), EXACT_GRADIENT = compiled(jax.value_and_grad(EXACT.loss_fn, has_aux=True))(
-    PARAMS, BATCH, jax.random.key(0)
-)
+
+
+@functools.cache
+def exact():
+    """(loss, gradient, attention weights) of the enumeration."""
+    value = jax.value_and_grad(lambda params: EXACT.loss_fn(params, BATCH, jax.random.key(0))[0])
+    return compiled(lambda params: (*value(params), EXACT.attention_weights(params, BATCH)))(PARAMS)
 
 
 def of_model(gradient):
@@ -54,10 +59,9 @@ def of_model(gradient):
 @pytest.mark.parametrize(("read", "baseline"), CASES)
 def test_the_mean_of_an_estimator_over_all_outcomes_is_the_exact_gradient(read, baseline):
     model = hard(read, baseline=baseline, reading__num_samples=ESTIMATORS[read][0])
-    params = params_of(model, BATCH)
-    params = params | {name: PARAMS[name] for name in PARAMS}
-    weights = np.asarray(EXACT.attention_weights(PARAMS, BATCH))[0, 0]
-    found = outcomes(read, weights, ESTIMATORS[read][0])
+    params = params_of(model, BATCH) | PARAMS
+    _, exact_gradient, weights = exact()
+    found = outcomes(read, weights[0, 0], ESTIMATORS[read][0])
     reading = model.module.objective.reading
 
     def loss(params, outcome):
@@ -73,9 +77,9 @@ def test_the_mean_of_an_estimator_over_all_outcomes_is_the_exact_gradient(read, 
     each = compiled(jax.vmap(jax.grad(loss), (None, 0)))(params, jnp.asarray(np.stack([w for _, w in found])))
     p = np.array([probability for probability, _ in found])
     mean = of_model(jax.tree.map(lambda x: np.tensordot(p, x, 1), each))
-    exact = of_model(EXACT_GRADIENT)
-    assert len(found) > 3 and np.abs(exact).max() > 1e-3
-    np.testing.assert_allclose(mean, exact, rtol=2e-3, atol=2e-5 * np.abs(exact).max())
+    expected = of_model(exact_gradient)
+    assert len(found) > 3 and np.abs(expected).max() > 1e-3
+    np.testing.assert_allclose(mean, expected, rtol=2e-3, atol=2e-5 * np.abs(expected).max())
 
 
 @pytest.mark.slow
@@ -96,8 +100,9 @@ def test_the_exact_gradient_is_that_of_the_expected_loss_written_out():
         return EXACT.module.apply({"params": params}, method=total)
 
     value, gradient = compiled(jax.value_and_grad(expected))(PARAMS)
-    np.testing.assert_allclose(EXACT_LOSS, value, rtol=1e-5)
-    np.testing.assert_allclose(of_model(EXACT_GRADIENT), of_model(gradient), rtol=1e-3, atol=1e-6)
+    loss, exact_gradient, _ = exact()
+    np.testing.assert_allclose(loss, value, rtol=1e-5)
+    np.testing.assert_allclose(of_model(exact_gradient), of_model(gradient), rtol=1e-3, atol=1e-6)
 
 
 def test_the_lstm_starts_from_the_mean_annotation():

@@ -45,7 +45,7 @@ MUTATIONS = {
         "training/optimizers.py",
         "lambda path, u: jnp.zeros_like(u) if is_running(path) else u, updates)",
         "lambda path, u: u, updates)",
-        "models/seq2seq/test_objectives.py::test_running_means_move_at_their_own_rate_whatever_the_optimizer",
+        "training/test_optimizers.py::test_the_gradient_of_a_baseline_is_clipped_by_itself",
     ),
     "nan_is_a_best": Mutation(
         "training/optimizers.py",

@@ -98,14 +98,14 @@ def test_each_device_holds_its_part_and_all_parts_are_the_whole():
 @pytest.mark.slow
 def test_the_memory_of_a_device_falls_as_devices_are_added():
     shapes = jax.eval_shape(lambda: create(width=512))
-    batch, used = tiny.batch_at(0), {}
+    batch, used = tiny.batch_at(0), []
     for num_devices in (1, 4, 8):
         parallel = make("fsdp", devices=jax.devices()[:num_devices])
         analysis = parallel.train_step.lower(shapes, batch).compile().memory_analysis()
         held = model_size.num_bytes(shapes, lambda x, n=num_devices: part_size(x, n))
         assert 0 <= analysis.argument_size_in_bytes - held < 1000  # the rows of the batch besides
-        used[num_devices] = analysis.argument_size_in_bytes + analysis.temp_size_in_bytes
-    assert used[4] < used[1] / 2 and used[8] < used[4]
+        used.append(analysis.argument_size_in_bytes + analysis.temp_size_in_bytes)
+    assert used[1] < used[0] / 2 and used[2] < used[1]
 
 
 def save_divided(directory, parallel):
@@ -143,14 +143,6 @@ def test_other_devices_go_on_with_a_divided_state(tmp_path, before, after, repli
     tiny.assert_same(second.get_state(restored), state)  # the steps do not write over what was restored
 
 
-def test_a_copy_outlives_the_step_that_writes_over_the_state():
-    parallel = make("fsdp")
-    there = parallel.put_state(create())
-    copy = parallel.copy_state(there)
-    parallel.train_step(there, parallel.put_batch(tiny.batch_at(0)))
-    tiny.assert_same(parallel.get_state(copy), create())
-
-
 def test_a_divided_state_of_another_configuration_is_no_damage(tmp_path):
     parallel = make("fsdp")
     with Checkpoints(tmp_path) as checkpoints:
@@ -170,7 +162,7 @@ def test_a_checkpoint_with_whole_arrays_goes_on_divided(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_devices", [8, 2, 1])
+@pytest.mark.parametrize("num_devices", [8, 1])
 def test_one_changed_element_of_a_divided_array_is_noticed(tmp_path, num_devices):
     parallel = make("fsdp")
     state = parallel.get_state(parallel.put_state(create()))

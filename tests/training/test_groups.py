@@ -60,9 +60,9 @@ def assert_factors(changes, factors, groups):
 
 
 @pytest.mark.parametrize("changes", NAMES, ids=str)
-@pytest.mark.parametrize("factor", [0.1, 1, 3.0])
-def test_a_factor_multiplies_the_update_to_the_bit(changes, factor):
-    assert_factors(changes, {"decoder/kernel": factor}, (("decoder/kernel", factor),))
+def test_a_factor_multiplies_the_update_to_the_bit(changes):
+    for factor in (0.1, 1, 3.0):
+        assert_factors(changes, {"decoder/kernel": factor}, (("decoder/kernel", factor),))
 
 
 def test_a_factor_multiplies_what_schedule_plateau_and_clipping_leave():
@@ -96,39 +96,29 @@ def loss(params, batch, rng, step=0):
     return total + jnp.sum(params["more"]["frozen"] ** 2) * total, metrics
 
 
-def trained(tx, steps=5, seeds=()):
+def trained(tx, seeds, steps=5):
     """(parameters before, after)."""
 
     def create(rng):
         params = tiny.init(rng) | {"more": {"frozen": jnp.array([1.5, -0.25, 3e-5])}}
         return TrainState.create(params, tx, rng)
 
-    step, batch_at = make_train_step(loss, tx), tiny.batch_at
-    if seeds:
-        state = jax.vmap(create)(jax.vmap(jax.random.key)(jnp.array(seeds)))
-        step, batch_at = jax.vmap(step), tiny.batches_of(seeds)
-    else:
-        state = create(jax.random.key(0))
-    first, step = by_path(state.params), jax.jit(step)
+    state = jax.vmap(create)(jax.vmap(jax.random.key)(jnp.array(seeds)))
+    first, step = by_path(state.params), jax.jit(jax.vmap(make_train_step(loss, tx)))
     for i in range(steps):
-        state, _ = step(state, batch_at(i))
+        state, _ = step(state, tiny.batches_of(seeds)(i))
     return first, by_path(state.params)
 
 
 @pytest.mark.parametrize("changes", NAMES, ids=str)
 def test_a_factor_of_zero_leaves_parameters_as_they_were_to_the_bit(changes):
-    before, after = trained(optimizer(**changes, groups=(("table|more/.*", 0),)))
+    """Those of several seeds alike."""
+    before, after = trained(optimizer(**changes, groups=(("table|more/.*", 0),)), seeds=(0, 3))
     for path in ("table", "more/frozen"):
         np.testing.assert_array_equal(after[path].view(np.uint32), before[path].view(np.uint32))
-    assert np.all(after["matrix"] != before["matrix"])
-    before, after = trained(optimizer(**changes))
-    assert np.any(after["table"] != before["table"]) and np.any(after["more/frozen"] != before["more/frozen"])
-
-
-def test_parameters_of_several_seeds_are_frozen_alike():
-    before, after = trained(optimizer(name="adam", groups=(("table", 0.0),)), seeds=(0, 3))
-    np.testing.assert_array_equal(after["table"], before["table"])
     assert np.all(after["matrix"] != before["matrix"]) and after["matrix"].shape == (2, tiny.WIDTH, tiny.VOCAB)
+    before, after = trained(optimizer(**changes), seeds=(0, 3))
+    assert np.any(after["table"] != before["table"]) and np.any(after["more/frozen"] != before["more/frozen"])
 
 
 def test_a_gradient_that_is_not_finite_moves_no_frozen_parameter_and_no_other():
@@ -153,7 +143,6 @@ def test_frozen_gradients_do_not_count_in_the_norm_that_clips():
 
 
 def test_running_means_keep_their_own_rate():
-    """They are averages, which no gradient trains."""
     params = {"baseline": {name: np.ones(2, np.float32) for name in (*RUNNING, "kernel")}}
     tx = optimizer(learning_rate=0.5, momentum=0.0, clip="none", groups=((".*", 0.5),))
     updates, _ = tx.update(params, tx.init(params), params)
@@ -179,15 +168,12 @@ def test_a_pattern_that_matches_nothing_is_refused_in_one_line():
         ("table", "optimizer.groups is 'table'; expected a tuple"),
         (("table", 0.1), "optimizer.groups has 'table'; expected pairs of a pattern of paths and a factor"),
         ((("table",),), "expected pairs of a pattern of paths and a factor of at least 0, such as"),
-        ((("table", 0.1, 2),), "expected pairs"),
-        (((0.1, "table"),), "expected pairs"),
-        ((("table", "0.1"),), "expected pairs"),
-        ((("table", True),), "expected pairs"),
-        ((("table", -0.1),), "expected pairs"),
-        ((("table", float("nan")),), "expected a finite number"),
-        ((("table", float("inf")),), "expected a finite number"),
+        *[
+            ((pair,), "expected pairs")
+            for pair in (("table", 0.1, 2), (0.1, "table"), ("table", True), ("table", -0.1))
+        ],
+        *[((("table", x),), "expected a finite number") for x in (float("nan"), float("inf"))],
         ((("encoder/(", 0.1),), r"optimizer.groups 'encoder/\(' is no regular expression"),
-        ((("table", 0.1), ("*", 0.1)), r"optimizer.groups '\*' is no regular expression"),
     ],
     ids=str,
 )

@@ -18,9 +18,7 @@ from attn_jax.training.parallel import PARALLEL
 
 @pytest.fixture(scope="module")
 def single():
-    return PARALLEL["single"].make(
-        lambda axis_name: make_train_step(tiny.loss_fn, tiny.optimizer(), axis_name=axis_name)
-    )
+    return PARALLEL["single"].make(lambda axis: make_train_step(tiny.loss_fn, tiny.optimizer(), axis_name=axis))
 
 
 def run(parallel, state, num_steps, start=0, **options):
@@ -28,25 +26,17 @@ def run(parallel, state, num_steps, start=0, **options):
 
 
 @pytest.mark.slow
-def test_one_step_of_sgd_is_the_gradient_of_the_mean_loss_per_token():
+def test_one_step_of_sgd_is_the_gradient_of_the_mean_loss_per_token_whatever_the_microbatches():
     tx = tiny.optimizer(momentum=0.0, clip="none", learning_rate=0.5)
     state, batch = tiny.create(tx), tiny.batch_at(0)
     count = np.sum(batch["target_out"] != 0)
     grads = jax.grad(lambda params: tiny.loss_fn(params, batch, None)[0] / count)(state.params)
-    after, metrics = jax.jit(make_train_step(tiny.loss_fn, tx))(state, batch)
+    whole, parts = (jax.jit(make_train_step(tiny.loss_fn, tx, microbatches=n))(state, batch) for n in (1, 8))
+    after, metrics = whole
     tiny.assert_close(after.params, jax.tree.map(lambda p, g: p - 0.5 * g, state.params, grads))
     norm = np.sqrt(sum(np.sum(np.square(g)) for g in jax.tree.leaves(grads)))
     assert float(metrics["grad_norm"].compute()) == pytest.approx(norm, rel=1e-5)
     assert int(metrics["loss"].count) == count and int(after.step) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("microbatches", [2, 8])
-def test_microbatches_change_nothing(microbatches):
-    tx = tiny.optimizer()
-    state, batch = tiny.create(tx), tiny.batch_at(0)
-    whole = jax.jit(make_train_step(tiny.loss_fn, tx))(state, batch)
-    parts = jax.jit(make_train_step(tiny.loss_fn, tx, microbatches=microbatches))(state, batch)
     tiny.assert_close(whole, parts)
 
 
@@ -56,24 +46,19 @@ def test_each_device_keeps_its_rows_in_every_microbatch():
     np.testing.assert_array_equal(split_rows(rows, 3), [[rows[0], rows[3]], [rows[1], rows[4]], [rows[2], rows[5]]])
 
 
-def test_microbatches_that_do_not_divide_are_a_user_error():
+def test_microbatches_that_cannot_be_are_refused():
     tx = tiny.optimizer()
     with pytest.raises(UserError, match=r"microbatches=3 .* 16 rows .* 15 or 18"):
         jax.eval_shape(make_train_step(tiny.loss_fn, tx, microbatches=3), tiny.create(tx), tiny.batch_at(0))
-
-
-def test_there_is_at_least_one_microbatch():
     with pytest.raises(ValueError, match=r"microbatches is 0; expected at least 1"):
-        make_train_step(tiny.loss_fn, tiny.optimizer(), microbatches=0)
+        make_train_step(tiny.loss_fn, tx, microbatches=0)
 
 
 @pytest.mark.slow
 def test_each_step_and_each_microbatch_has_its_own_dropout():
     tx = tiny.optimizer(learning_rate=0.0)
     step = jax.jit(make_train_step(tiny.noisy_loss_fn, tx, microbatches=2))
-    batch = jax.tree.map(
-        lambda x: np.repeat(x[:8], 2, axis=0), tiny.batch_at(0)
-    )  # both microbatches have the same rows
+    batch = jax.tree.map(lambda x: np.repeat(x[:8], 2, axis=0), tiny.batch_at(0))  # two times the same rows
     state, first = step(tiny.create(tx), batch)
     _, second = step(state, batch)
     _, again = step(tiny.create(tx), batch)
@@ -86,12 +71,10 @@ def test_each_step_and_each_microbatch_has_its_own_dropout():
 @pytest.mark.slow
 def test_several_seeds_in_one_program_are_each_alone(single):
     seeds, tx = (0, 3), tiny.optimizer()
-    together = PARALLEL["single"].make(
-        lambda axis_name: make_train_step(tiny.loss_fn, tx, axis_name=axis_name), seeds=True
-    )
+    together = PARALLEL["single"].make(lambda axis: make_train_step(tiny.loss_fn, tx, axis_name=axis), seeds=True)
     state = together.put_state(tiny.create_seeds(tx, seeds))
-    state, metrics = together.train_step(state, together.put_batch(tiny.batches_of(seeds)(0)))
-    state, metrics = together.train_step(state, together.put_batch(tiny.batches_of(seeds)(1)))
+    for step in range(2):
+        state, metrics = together.train_step(state, together.put_batch(tiny.batches_of(seeds)(step)))
     assert metrics["loss"].total.shape == (2,)
     for i, seed in enumerate(seeds):
         alone = single.put_state(tiny.create(tx, seed))
@@ -129,32 +112,29 @@ class FakeParallel(NamedTuple):
         return metrics
 
 
-@pytest.mark.parametrize("max_in_flight", [1, 2, 3])
-def test_never_more_steps_in_flight_than_allowed(max_in_flight):
-    fake = FakeParallel({}, [])
-    fitted = fit(fake, 0, tiny.batch_at, start=0, num_steps=20, max_in_flight=max_in_flight)
-    in_flight, most = 0, 0
-    for what, _ in fake.log:
-        in_flight += 1 if what == "dispatch" else -1
-        most = max(most, in_flight)
-    assert (most, in_flight, fitted.step) == (max_in_flight, 0, 20)
+def fitted(num_steps, every=(), start=0, fake=None, **options):
+    """What `fit` returns of steps that only count."""
+    return fit(
+        fake or FakeParallel({}, []), 0, tiny.batch_at, start=start, num_steps=num_steps, every=list(every), **options
+    )
+
+
+def test_never_more_steps_in_flight_than_allowed():
+    for max_in_flight in (1, 2, 3):
+        fake = FakeParallel({}, [])
+        assert fitted(20, fake=fake, max_in_flight=max_in_flight).step == 20
+        in_flight = np.cumsum([1 if what == "dispatch" else -1 for what, _ in fake.log])
+        assert (in_flight.max(), in_flight[-1]) == (max_in_flight, 0)
 
 
 def test_callbacks_come_at_their_steps_with_all_metrics_there():
     calls, seen = [], []
-    fit(
-        FakeParallel({}, []),
-        0,
-        tiny.batch_at,
-        start=3,
-        num_steps=11,
-        on_step=lambda step, metrics: seen.append(step),
-        every=[
-            (2, lambda step, state: calls.append(("a", step, state + 3, len(seen)))),
-            (5, lambda step, state: calls.append(("b", step, state + 3, len(seen)))),
-            (0, lambda step, state: calls.append(("end", step, state + 3, len(seen)))),
-        ],
-    )
+
+    def note(name):
+        return lambda step, state: calls.append((name, step, state + 3, len(seen)))
+
+    every = [(2, note("a")), (5, note("b")), (0, note("end"))]
+    fitted(11, every, start=3, on_step=lambda step, metrics: seen.append(step))
     expected = [("a", 4), ("b", 5), ("a", 6), ("a", 8), ("a", 10), ("b", 10), ("a", 11), ("b", 11), ("end", 11)]
     assert calls == [(name, step, step, step - 3) for name, step in expected]
     assert seen == list(range(4, 12))
@@ -162,46 +142,28 @@ def test_callbacks_come_at_their_steps_with_all_metrics_there():
 
 def test_a_callback_stops_the_training_and_the_others_of_its_step_still_run():
     calls = []
-    fitted = fit(
-        FakeParallel({}, []),
-        0,
-        tiny.batch_at,
-        start=0,
-        num_steps=20,
-        every=[
-            (2, lambda step, state: CallbackResult(stop=step == 4)),
-            (2, lambda step, state: calls.append(step)),
-            (3, lambda step, state: calls.append(-step)),
-        ],
-    )
-    assert (fitted.step, fitted.reason, calls) == (4, "stopped", [2, -3, 4])
+    every = [
+        (2, lambda step, state: CallbackResult(stop=step == 4)),
+        (2, lambda step, state: calls.append(step)),
+        (3, lambda step, state: calls.append(-step)),
+    ]
+    found = fitted(20, every)
+    assert (found.step, found.reason, calls) == (4, "stopped", [2, -3, 4])
 
 
 def test_a_callback_may_change_the_state():
-    double = [
-        (5, lambda step, state: CallbackResult(state=state + 100)),
-        (5, lambda step, state: CallbackResult(state=state + 1)),
-    ]
-    fitted = fit(FakeParallel({}, []), 0, tiny.batch_at, start=0, num_steps=7, every=double[:1])
-    assert fitted.state == 207  # at step 5 and at the last
-    fitted = fit(FakeParallel({}, []), 0, tiny.batch_at, start=0, num_steps=5, every=double)
-    assert fitted.state == 106
+    double = [(5, lambda step, state, n=n: CallbackResult(state=state + n)) for n in (100, 1)]
+    assert fitted(7, double[:1]).state == 207  # at step 5 and at the last
+    assert fitted(5, double).state == 106
 
 
 def test_an_interruption_calls_nothing_more():
     calls, seen = [], []
-    fitted = fit(
-        FakeParallel({}, []),
-        0,
-        tiny.batch_at,
-        start=0,
-        num_steps=20,
-        every=[(5, lambda step, state: calls.append(step)), (0, lambda step, state: calls.append(step))],
-        on_step=lambda step, metrics: seen.append(step),
-        should_stop=lambda step: signal.SIGTERM if step == 7 else 0,
-    )
-    assert (fitted.step, fitted.reason, calls, seen) == (7, "interrupted", [5], list(range(1, 8)))
-    assert fitted.signal == signal.SIGTERM
+    every = [(n, lambda step, state: calls.append(step)) for n in (5, 0)]
+    stop = dict(should_stop=lambda step: signal.SIGTERM if step == 7 else 0)
+    found = fitted(20, every, on_step=lambda step, metrics: seen.append(step), **stop)
+    assert (found.step, found.reason, calls, seen) == (7, "interrupted", [5], list(range(1, 8)))
+    assert found.signal == signal.SIGTERM
 
 
 def test_a_stop_of_a_callback_wins_over_a_signal_and_after_the_last_step_none_is_asked_for():
@@ -211,23 +173,19 @@ def test_a_stop_of_a_callback_wins_over_a_signal_and_after_the_last_step_none_is
         asked.append(step)
         return signal.SIGTERM if step == 2 else 0
 
-    stop = [(2, lambda step, state: CallbackResult(stop=True))]
-    fitted = fit(FakeParallel({}, []), 0, tiny.batch_at, start=0, num_steps=9, every=stop, should_stop=should_stop)
-    assert (fitted.reason, fitted.signal, asked) == ("stopped", 0, [1, 2])
-    fitted = fit(FakeParallel({}, []), 0, tiny.batch_at, start=0, num_steps=2, should_stop=should_stop)
-    assert (fitted.reason, fitted.signal, asked) == ("done", 0, [1, 2, 1])
-
-
-def test_nothing_left_to_do():
-    fitted = fit(FakeParallel({}, []), 0, tiny.batch_at, start=8, num_steps=8)
-    assert (fitted.state, fitted.step, fitted.reason) == (0, 8, "done")
+    found = fitted(9, [(2, lambda step, state: CallbackResult(stop=True))], should_stop=should_stop)
+    assert (found.reason, found.signal, asked) == ("stopped", 0, [1, 2])
+    found = fitted(2, should_stop=should_stop)
+    assert (found.reason, found.signal, asked) == ("done", 0, [1, 2, 1])
+    found = fitted(8, start=8)  # nothing is left to do
+    assert (found.state, found.step, found.reason) == (0, 8, "done")
 
 
 @pytest.mark.parametrize(("value", "word"), [(float("nan"), "NaN"), (float("inf"), "infinite")])
 def test_divergence_stops_at_once_and_before_anything_is_saved(value, word):
     fake, saved = FakeParallel({6: value}, []), []
     with pytest.raises(Diverged, match=rf"loss became {word} at step 6") as error:
-        fit(fake, 0, tiny.batch_at, start=0, num_steps=50, every=[(2, lambda step, state: saved.append(step))])
+        fitted(50, [(2, lambda step, state: saved.append(step))], fake=fake)
     assert isinstance(error.value, UserError) and "\n" not in str(error.value)
     assert saved == [2, 4]
     assert max(step for what, step in fake.log if what == "dispatch") <= 7
@@ -244,15 +202,9 @@ def test_a_real_divergence_is_noticed():
 def test_a_skipped_step_counts_and_updates_nothing(single):
     state, called = tiny.create(tiny.optimizer()), []
     batches = [tiny.batch_at(step) for step in range(3)]
-    skipped = fit(
-        single,
-        single.put_state(state),
-        batches.__getitem__,
-        start=0,
-        num_steps=3,
-        skip={2},
-        every=[(1, lambda step, state: called.append((step, int(state.step))))],
-    )
+    every = [(1, lambda step, state: called.append((step, int(state.step))))]
+    start = single.put_state(state)
+    skipped = fit(single, start, batches.__getitem__, start=0, num_steps=3, skip={2}, every=every)
     assert called == [(1, 1), (2, 2), (3, 3)]
     expected, _ = single.train_step(single.put_state(state), single.put_batch(batches[0]))
     expected, _ = single.train_step(expected.replace(step=expected.step + 1), single.put_batch(batches[2]))

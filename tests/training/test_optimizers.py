@@ -1,5 +1,7 @@
 """Schedules against their closed forms, clipping, the plateau, and the errors."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,14 +40,11 @@ def test_schedule_is_its_closed_form(name, decay):
     np.testing.assert_allclose([rate(count) for count in range(STEPS)], expected, rtol=1e-4)
 
 
-def test_cosine_ends_at_zero_and_stays():
+def test_cosine_ends_at_zero_and_without_warmup_the_first_rate_is_the_full_one():
     rate = SCHEDULES["cosine"]().build(RATE, WARMUP, STEPS)
     np.testing.assert_allclose([rate(STEPS), rate(STEPS + 5)], 0.0, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["constant", "inverse_sqrt", "cosine", "plateau"])
-def test_without_warmup_the_first_rate_is_the_full_one(name):
-    assert float(SCHEDULES[name]().build(RATE, 0, STEPS)(0)) == pytest.approx(RATE)
+    for name in ("constant", "inverse_sqrt", "cosine", "plateau"):
+        assert float(SCHEDULES[name]().build(RATE, 0, STEPS)(0)) == pytest.approx(RATE)
 
 
 def test_gradient_is_clipped_by_its_global_norm_or_array_by_array():
@@ -68,25 +67,16 @@ WITH_BASELINE = {
 }
 
 
-@pytest.mark.parametrize(("clip_norm", "of_cell"), [(3.5, 0.5), (14.0, 1.0)])
-def test_the_gradient_of_a_baseline_is_clipped_by_itself(clip_norm, of_cell):
-    """Its norm is 120, and that of all others 7; running means move by their own rate."""
-    tx = optimizer(clip__norm=clip_norm, learning_rate=1.0, momentum=0.0)
+@pytest.mark.parametrize(
+    ("clip", "norm", "of_cell"), [("global", 3.5, 0.5), ("global", 14.0, 1.0), ("each", 4.5, 4.5 / 5)]
+)
+def test_the_gradient_of_a_baseline_is_clipped_by_itself(clip, norm, of_cell):
+    """Its norm is 120, that of all others 7, of the bias alone 5; running means move by their own rate."""
+    tx = optimizer(clip=clip, clip__norm=norm, learning_rate=1.0, momentum=0.0)
     found = updates_of(tx, WITH_BASELINE, params=WITH_BASELINE)
-    jax.tree.map(
-        lambda u, g: np.testing.assert_allclose(u, -of_cell * g, rtol=1e-6), found["cell"], WITH_BASELINE["cell"]
-    )
+    np.testing.assert_allclose(found["cell"]["bias"], -of_cell * WITH_BASELINE["cell"]["bias"], rtol=1e-6)
     of_baseline = found["objective"]["baseline"]
-    np.testing.assert_allclose(of_baseline["inner"]["kernel"], -60 * clip_norm / 120, rtol=1e-6)
-    np.testing.assert_allclose(of_baseline["running_mean"], -RUNNING_RATE * 500, rtol=1e-6)
-
-
-def test_array_by_array_a_baseline_is_clipped_as_any_other():
-    tx = optimizer(clip="each", clip__norm=4.5, learning_rate=1.0, momentum=0.0)
-    found = updates_of(tx, WITH_BASELINE, params=WITH_BASELINE)
-    np.testing.assert_allclose(found["cell"]["bias"], -WITH_BASELINE["cell"]["bias"] * 4.5 / 5, rtol=1e-6)
-    of_baseline = found["objective"]["baseline"]
-    np.testing.assert_allclose(of_baseline["inner"]["kernel"], -60 * 4.5 / 120, rtol=1e-6)
+    np.testing.assert_allclose(of_baseline["inner"]["kernel"], -60 * norm / 120, rtol=1e-6)
     np.testing.assert_allclose(of_baseline["running_mean"], -RUNNING_RATE * 500, rtol=1e-6)
 
 
@@ -100,11 +90,6 @@ def test_running_means_are_those_of_the_baselines_by_their_exact_names():
 def test_a_parameter_may_be_an_array_without_a_name():
     tx = optimizer(learning_rate=0.5, clip="none", momentum=0.0)
     np.testing.assert_array_equal(updates_of(tx, np.ones(2, np.float32)), [-0.5, -0.5])
-
-
-def test_a_schedule_takes_no_unknown_options():
-    with pytest.raises(UserError, match=r"schedule.evry; did you mean optimizer.schedule.every"):
-        optimizer(schedule="halving", schedule__evry=1)
 
 
 @pytest.mark.parametrize("clip", ["global", "each"])
@@ -147,26 +132,17 @@ def test_the_rate_is_halved_each_period():
     np.testing.assert_allclose(rates, [-1, -1, -1, -1, -1, -0.5, -0.5, -0.5, -0.25])
 
 
-def test_halve_halves_the_update():
+def test_halve_halves_the_update_of_the_seeds_that_are_named():
     tx = optimizer(schedule="plateau", learning_rate=1.0, clip="none", momentum=0.0)
     state = halve(tx.init(PARAMS))
-    once, _ = tx.update(PARAMS, state)
-    twice, _ = tx.update(PARAMS, halve(state))
-    jax.tree.map(lambda u, p: np.testing.assert_allclose(u, -0.5 * p), once, PARAMS)
-    jax.tree.map(lambda u, p: np.testing.assert_allclose(u, -0.25 * p), twice, PARAMS)
-
-
-def test_halve_with_a_seed_axis_touches_only_those_seeds():
-    tx = optimizer(schedule="plateau")
+    for halved, factor in ((state, 0.5), (halve(state), 0.25)):
+        updates, _ = tx.update(PARAMS, halved)
+        jax.tree.map(lambda u, p, f=factor: np.testing.assert_allclose(u, -f * p), updates, PARAMS)
     state = jax.vmap(tx.init)(jax.tree.map(lambda p: jnp.stack([p, p, p]), PARAMS))
     halved = halve(state, np.array([True, False, True]))
     (plateau,) = [s for s in halved if isinstance(s, PlateauState)]
     np.testing.assert_array_equal(plateau.scale, np.array([0.5, 1.0, 0.5], np.float32))
-    assert jax.tree.structure(halved) == jax.tree.structure(state)
-    assert plateau.scale.dtype == np.float32
-
-
-def test_halve_leaves_other_optimizers_alone():
+    assert jax.tree.structure(halved) == jax.tree.structure(state) and plateau.scale.dtype == np.float32
     state = optimizer(schedule="constant").init(PARAMS)
     assert jax.tree.structure(halve(state)) == jax.tree.structure(state)
 
@@ -184,8 +160,6 @@ def test_since_best_counts_on_where_there_never_was_a_number():
 
 
 def test_since_best_of_several_seeds_and_through_json():
-    import json
-
     since = SinceBest("max")
     since.update([1.0, float("nan")])
     again = SinceBest("max")
@@ -203,19 +177,17 @@ def test_since_best_of_several_seeds_and_through_json():
     [
         ({"name": "adm"}, "did you mean adam"),
         ({"schedule": "inverse_sqr"}, "did you mean inverse_sqrt"),
+        ({"schedule": "halving", "schedule__evry": 1}, "schedule.evry; did you mean optimizer.schedule.every"),
         ({"learning_rate": float("nan")}, "optimizer.learning_rate is nan; expected a finite number"),
-        ({"clip__norm": -1.0}, "optimizer.clip.norm is -1.0; expected at least 1e-30"),
         ({"clip__norm": 0.0}, "optimizer.clip.norm is 0.0; expected at least 1e-30"),
         ({"clip": "none", "clip__norm": 1.0}, "clip.norm; it is an option of optimizer.clip global or each"),
         ({"schedule": "plateau", "schedule__patience": 0}, "optimizer.schedule.patience is 0; expected at least 1"),
         ({"schedule": "halving", "schedule__every": 0}, "optimizer.schedule.every is 0; expected at least 1"),
         ({"name": "adamw", "weight_decay": -0.1}, "optimizer.weight_decay is -0.1; expected at least 0"),
-        ({"name": "sgd", "momentum": -0.5}, "optimizer.momentum is -0.5; expected 0 to 0.999999"),
         ({"name": "sgd", "momentum": 1.0}, "optimizer.momentum is 1.0; expected 0 to 0.999999"),
         ({"name": "sgd", "weight_decay": 0.1}, "weight_decay; it is an option of optimizer adamw"),
         ({"name": "adam", "momentum": 0.9}, "momentum; it is an option of optimizer sgd"),
         ({"name": "adam", "eps": 0.0}, "optimizer.eps is 0.0; expected at least 1e-16"),
-        ({"name": "adamw", "eps": 1e-30}, "optimizer.eps is 1e-30; expected at least 1e-16"),
     ],
 )
 def test_wrong_values_are_user_errors(changes, words):

@@ -25,7 +25,6 @@ CASES = {
         attention=dict(score="tanh_key"),
     ),
     "convolutions": dict(encoder="conv"),
-    "self-attention": dict(HEADS, attention=dict(score="scaled_dot")),
     "self-attention, structured sparsemax": dict(
         HEADS, pooling="structured", pooling__num_queries=2, attention=dict(score="dot", normalize="sparsemax")
     ),
@@ -70,40 +69,27 @@ def measured(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_the_loss_is_that_of_the_class_alone(name):
+def test_a_class_is_a_sentence_of_one_word_whose_loss_is_that_of_the_class_alone(name):
     _, result = measured(name)
     nll = -result["class"][np.arange(3), BATCH["target_out"][:3, 0]]
-    for metrics in (result["eval"], result["longer"]):
-        assert metrics["loss"].count == 3
-        np.testing.assert_allclose(metrics["loss"].total, nll.sum(), rtol=1e-5)
-    assert result["metrics"]["nll"].count == 3
-    np.testing.assert_allclose(result["metrics"]["nll"].total, nll.sum(), rtol=1e-5)
+    for metrics in (result["eval"]["loss"], result["longer"]["loss"], result["metrics"]["nll"]):
+        assert metrics.count == 3
+        np.testing.assert_allclose(metrics.total, nll.sum(), rtol=1e-5)
     np.testing.assert_allclose(result["train"][0], nll.sum(), rtol=1e-5)  # the penalty has a gradient, and no value
     correct = result["class"][:3].argmax(-1) == BATCH["target_out"][:3, 0]
     assert result["eval"]["accuracy"].total == correct.sum()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_a_class_is_a_sentence_of_one_word(name):
-    _, result = measured(name)
     np.testing.assert_allclose(np.exp(result["class"]).sum(-1), 1, rtol=1e-5)
     assert np.all(result["after"] == np.where(np.arange(TARGET_VOCAB) == EOS, 0.0, -np.inf))
-    decoded = result["decoded"]
     best = np.where(np.isin(np.arange(TARGET_VOCAB), (PAD, 2)), -np.inf, result["class"])
-    np.testing.assert_array_equal(decoded.tokens[:, 0], best.argmax(-1))
-    np.testing.assert_allclose(decoded.log_prob, best.max(-1), rtol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_weights_are_distributions_over_the_source(name):
-    _, result = measured(name)
+    np.testing.assert_array_equal(result["decoded"].tokens[:, 0], best.argmax(-1))
+    np.testing.assert_allclose(result["decoded"].log_prob, best.max(-1), rtol=1e-5)
+    # Weights are distributions over the source, and only a pooling with a penalty says so.
     np.testing.assert_allclose(result["weights"][:3, 0].sum(-1), 1, rtol=1e-5)
     assert np.all(result["weights"][:, 1:] == 0)
     assert np.all(np.moveaxis(result["weights"], 1, 2)[np.asarray(BATCH["source"]) == PAD] == 0)
     for leaf in jax.tree.leaves(result["train"]):
         assert np.all(np.isfinite(leaf))
+    assert build(**SMALL | CASES[name]).module.pooling.has_penalty == bool(np.any(result["read"][2] != 0))
 
 
 @pytest.mark.slow
@@ -126,22 +112,13 @@ def test_structured_pooling_is_its_formula():
 
 
 @pytest.mark.slow
-def test_only_a_pooling_with_a_penalty_says_so():
-    poolings = {name: build(**SMALL | CASES[name]).module.pooling for name in CASES}
-    for name, pooling in poolings.items():
-        assert pooling.has_penalty == bool(np.any(measured(name)[1]["read"][2] != 0))
-
-
-@pytest.mark.slow
 def test_the_penalty_moves_the_queries_and_nothing_else_would_not():
-    gradients = []
-    for penalty in (0.0, 0.5):
-        model = build(**SMALL | CASES["recurrent, structured"] | dict(pooling__penalty=penalty))
-        params = random_params(model, BATCH)
-        value = compiled(jax.value_and_grad(lambda p, m=model: m.loss_fn(p, BATCH, jax.random.key(0))[0]))(params)
-        gradients.append(value)
-    assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-6)
-    change = jax.tree.map(lambda a, b: np.abs(a - b).max(), gradients[0][1], gradients[1][1])
+    params, result = measured("recurrent, structured")
+    model = build(**SMALL | CASES["recurrent, structured"] | dict(pooling__penalty=0.0))
+    run = compiled(jax.value_and_grad(lambda p: model.loss_fn(p, BATCH, jax.random.key(0))[0]))
+    loss, gradient = run(params)
+    assert loss == pytest.approx(result["train"][0], rel=1e-6)
+    change = jax.tree.map(lambda a, b: np.abs(a - b).max(), gradient, result["train"][1])
     assert change["pooling"]["queries"] > 1e-4 and change["inner"]["kernel"] < 1e-6
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arrays import compiled, fill
-from tiny_stories import ID, VOCAB, WORDS, batch_of, random_story
+from tiny_stories import ID, VOCAB, WORDS, batch_of, random_batch
 
 from attn_jax.attention import build_attention
 from attn_jax.attention.scores import Dot
@@ -45,22 +45,19 @@ def by_hand(shapes):
 
 @pytest.mark.slow
 def test_weights_of_the_slots_are_dropped_in_training():
-    batch = jax.tree.map(jnp.asarray, batch_of([random_story(np.random.default_rng(0), MEMORY) for _ in range(4)], 30))
-    losses = []
-    for rate in (0.0, 0.5):
-        read = build_attention(score=Dot(), dropout=rate)
-        module = entity_network(vocab_size=VOCAB, memory_size=MEMORY, features=5, num_slots=3, read=read)
-        model = StoryModel(module)
-        params = fill(jax.eval_shape(model.init, jax.random.key(0), batch))
-        losses.append([model.loss_fn(params, batch, jax.random.key(seed), 0)[0] for seed in (1, 2)])
-    (plain, again), (dropped, other) = losses
+    batch = jax.tree.map(jnp.asarray, random_batch(0, 4))
+    sizes = dict(vocab_size=VOCAB, memory_size=MEMORY, features=5, num_slots=3)
+    reads = [build_attention(score=Dot(), dropout=rate) for rate in (0.0, 0.5)]
+    models = [StoryModel(entity_network(**sizes, read=read)) for read in reads]
+    params = fill(jax.eval_shape(models[0].init, jax.random.key(0), batch))
+    losses = compiled(lambda rng: [model.loss_fn(params, batch, rng, 0)[0] for model in models])
+    (plain, dropped), (again, other) = (losses(jax.random.key(seed)) for seed in (1, 2))
     assert plain == again and len({float(plain), float(dropped), float(other)}) == 3
 
 
 @pytest.mark.slow
 def test_weights_set_by_hand_answer_with_the_last_place():
-    rng = np.random.default_rng(3)
-    batch = jax.tree.map(jnp.asarray, batch_of([random_story(rng, MEMORY) for _ in range(64)], 30))
+    batch = jax.tree.map(jnp.asarray, random_batch(3, 64))
     module = entity_network(vocab_size=VOCAB, memory_size=MEMORY, features=5, num_slots=2, entities=ENTITIES)
     shapes = jax.eval_shape(StoryModel(module).init, jax.random.key(0), batch)
     log_probs, gates, _ = answers(module)(by_hand(shapes), batch["source"])

@@ -23,12 +23,7 @@ RNG = np.random.default_rng(0)
 FACTS = jnp.asarray(RNG.normal(size=(B, N, D)), jnp.float32)
 COUNT = np.array([5, 3])
 MASK = jnp.arange(N) < COUNT[:, None]
-GATES = {
-    "one": [1.0] * N,
-    "zero": [0.0] * N,
-    "then zero": [1.0, 1.0, 0.0, 0.0, 0.0],
-    "half": [0.5, 0.0, 0.0, 0.0, 0.0],
-}
+GATES = {"one": [1.0] * N, "zero": [0.0] * N, "then zero": [1.0, 1.0, 0.0, 0.0, 0.0], "half": [0.5, 0.0, 0.0, 0.0, 0.0]}
 
 
 def gru_params():

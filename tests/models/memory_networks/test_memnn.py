@@ -1,12 +1,15 @@
 """Strongly supervised memory networks: the tournament, the margin loss and the chain against their definitions."""
 
+import functools
 import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
-from tiny_stories import VOCABULARY, encode_stories
+from arrays import compiled, fill
+from tiny_stories import VOCABULARY, encode_stories, random_batch
 
 from attn_jax.models.memory_networks.base import StoryModel, find_sentences
 from attn_jax.models.memory_networks.memnn import MemNN, three_grams
@@ -24,10 +27,8 @@ def batch():
 
 def parameters(**options):
     module = MemNN(**OPTIONS | options)
-    source = jnp.zeros((1, 4), jnp.int32)
-    shapes = jax.eval_shape(lambda rng: module.init(rng, source, method="answer"), jax.random.key(0))["params"]
-    rng = np.random.default_rng(1)
-    return module, jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32), shapes)
+    init = lambda rng: module.init(rng, jnp.zeros((1, 4), jnp.int32), method="answer")  # noqa: E731
+    return module, fill(jax.eval_shape(init, jax.random.key(0))["params"], seed=1, scale=1.0)
 
 
 def beats(x, order, one, other, age_x):
@@ -44,9 +45,14 @@ def test_the_best_statement_is_left_after_every_meeting():
     asking, keys = rng.normal(size=(8, D)).astype(np.float32), rng.normal(size=(8, N, D)).astype(np.float32)
     count, last = np.array([1, 2, 3, 4, 5, 5, 5, 5]), np.array([0, 1, 2, 0, 4, 5, 5, 2])
     mask = np.arange(N) < count[:, None]
-    best = jax.jit(lambda *args: module.apply({"params": params}, *args, method="best"))(asking, keys, mask, last)
-    pairwise = jax.jit(lambda *args: module.apply({"params": params}, *args, method="pairwise"))
-    scores = [np.asarray(pairwise(asking, keys, jnp.full(8, slot), last)) for slot in range(N)]
+
+    @compiled
+    def run(asking, keys, mask, last):
+        apply = functools.partial(module.apply, {"params": params})
+        pairwise = [apply(asking, keys, jnp.full(8, slot), last, method="pairwise") for slot in range(N)]
+        return apply(asking, keys, mask, last, method="best"), pairwise
+
+    best, scores = run(asking, keys, mask, last)
     order = np.asarray(params["order"])
     for row in range(8):
         winner = 0
@@ -70,13 +76,12 @@ def test_the_best_statement_is_left_after_every_meeting():
 def test_the_loss_is_the_margin_ranking_loss_of_the_true_chain(batch, options):
     """Equation 6 of arXiv 1410.3916, statement by statement, with the stop memory against which facts have to win."""
     module, params = parameters(**options)
-    loss, nll = jax.jit(
-        lambda: module.apply({"params": params}, *parts_of(batch), jnp.zeros((), jnp.int32), method="losses")
-    )()
     layout = find_sentences(batch["source"], N)
 
-    def run(method, *args):
-        return module.apply({"params": params}, *args, method=method)
+    @compiled
+    def run(params):
+        losses = module.apply({"params": params}, *parts_of(batch), jnp.zeros((), jnp.int32), method="losses")
+        return *losses, module.apply({"params": params}, batch["source"], False, method="write")[1:]
 
     def against_stop(x, key, slot, last):
         return x @ (key[slot] - np.asarray(params["stop"]) + order[3] * (last < slot))
@@ -89,7 +94,7 @@ def test_the_loss_is_the_margin_ranking_loss_of_the_true_chain(batch, options):
         second = params[name]["second"]
         return np.tanh(np.tanh(total) @ np.asarray(second["kernel"]) + np.asarray(second["bias"]))
 
-    _, memory, question, keys = jax.jit(lambda: run("write", batch["source"], False))()
+    loss, nll, (memory, question, keys) = run(params)
     margin, order = module.margin, np.asarray(params["order"])
     evidence = [[0, 2], [0], []]
     for row in range(3):
@@ -129,29 +134,30 @@ def parts_of(batch):
 def test_a_fact_that_is_no_longer_in_the_memory_does_not_train_the_stop_memory():
     """Of the story two statements fit; with the third as first fact, the second is the first statement, or none."""
     module, params = parameters(memory_size=2)
-    losses = []
-    for facts in ((3, 1), (3,)):
-        batch = encode_stories([(STORY, "garden", facts)])
-        source, answers, evidence = parts_of(batch)
-        losses.append(
-            module.apply({"params": params}, source, answers, evidence, jnp.zeros((), jnp.int32), method="losses")[0][0]
-        )
-    cut, ended = losses
-    layout, _, question, keys = module.apply({"params": params}, source, True, method="write")
-    _, memory, _, _ = module.apply({"params": params}, source, True, method="write")
-    asking = module.apply({"params": params}, question, [memory[:, 1]], method="ask")
-    gains = module.apply({"params": params}, asking, keys=keys, last=jnp.array([1]), method="stop_gains")
-    np.testing.assert_allclose(ended - cut, jnp.sum(jnp.maximum(0.1 + gains, 0)), rtol=1e-5)
-    assert ended > cut and layout.count[0] == 2
+    batches = [encode_stories([(STORY, "garden", facts)]) for facts in ((3, 1), (3,))]
+    source = batches[0]["source"]
+
+    @compiled
+    def run(params):
+        apply = functools.partial(module.apply, {"params": params})
+        losses = [apply(*parts_of(batch), jnp.zeros((), jnp.int32), method="losses")[0][0] for batch in batches]
+        layout, memory, question, keys = apply(source, True, method="write")
+        asking = apply(question, [memory[:, 1]], method="ask")
+        gains = apply(asking, keys=keys, last=jnp.array([1]), method="stop_gains")
+        return *losses, jnp.sum(jnp.maximum(0.1 + gains, 0)), layout.count
+
+    cut, ended, gains, count = run(params)
+    np.testing.assert_allclose(ended - cut, gains, rtol=1e-5)
+    assert ended > cut and count[0] == 2
 
 
 @pytest.mark.slow
 def test_a_stop_memory_that_always_wins_leaves_one_fact_and_one_that_never_does_leaves_all(batch):
     module, params = parameters()
     answer = jax.jit(StoryModel(module).answer)
-    asking = dict(params["asking"], table=params["asking"]["table"].at[..., 0].set(1.0))  # feature 0 is positive
+    params["asking"]["table"][..., 0] = 1.0  # feature 0 is positive
     for stop, facts in ((1e4, 1), (-1e4, 2)):
-        changed = params | {"asking": asking, "stop": jnp.zeros(D).at[0].set(stop)}
+        changed = params | {"stop": np.eye(1, D, dtype=np.float32)[0] * stop}
         hops = answer(changed, batch["source"]).hops
         np.testing.assert_array_equal(hops[:2].sum((1, 2)), [facts, facts])
         assert not np.any(hops[2])  # a story without statements
@@ -192,32 +198,23 @@ def test_three_grams_tell_the_order_of_words_and_nothing_else():
 
 @pytest.mark.slow
 def test_training_finds_the_facts_and_the_answers():
-    """Two actors, three places: the answer is the place of the asked one's last move, in any story of four moves."""
-    import optax
-
-    rng = np.random.default_rng(0)
-    rows = []
-    for _ in range(200):
-        moves = [(rng.choice(["mary", "john"]), rng.choice(["garden", "office", "kitchen"])) for _ in range(4)]
-        who = moves[int(rng.integers(4))][0]
-        last = max(i for i, (name, _) in enumerate(moves) if name == who)
-        text = " ".join(f"{name} moved to the {place} ." for name, place in moves) + f" where is {who} ?"
-        rows.append((text, moves[last][1], (last + 1,)))
-    train, test = encode_stories(rows[:160]), encode_stories(rows[160:])
+    """Two people, three places: the answer is the place of the asked one's last move, in any story of four moves."""
+    train, test = (jax.tree.map(jnp.asarray, random_batch(seed, rows)) for seed, rows in ((0, 160), (1, 40)))
     model = StoryModel(MemNN(**OPTIONS | {"features": 12, "num_facts": 1}))
-    params, tx = model.init(jax.random.key(0), train), optax.adam(0.02)
+    tx = optax.adam(0.02)
 
-    @jax.jit
-    def fitted(params):
+    @compiled
+    def fitted(rng):
         def step(carry, rng):
             grads = jax.grad(lambda p: model.loss_fn(p, train, rng)[0] / 160)(carry[0])
             updates, state = tx.update(grads, carry[1])
             return (optax.apply_updates(carry[0], updates), state), None
 
-        (params, _), _ = jax.lax.scan(step, (params, tx.init(params)), jax.random.split(jax.random.key(1), 150))
+        params = model.init(rng, train)
+        (params, _), _ = jax.lax.scan(step, (params, tx.init(params)), jax.random.split(rng, 150))
         return model.eval_fn(params, test)["accuracy"], model.answer(params, test["source"]).hops
 
-    accuracy, hops = fitted(params)
+    accuracy, hops = fitted(jax.random.key(0))
     assert float(accuracy.compute()) > 0.9
     found = np.argmax(hops[:, 0], axis=-1) + 1 == np.asarray(test["evidence"])[:, 0]
     assert found.mean() > 0.9

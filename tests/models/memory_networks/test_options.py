@@ -64,15 +64,14 @@ def test_the_other_networks_read_with_the_attention_of_the_config():
     assert heads.attention.normalize.num_heads == 3
 
 
+DOT = {"hidden_size": 4, "attention.score": "dot"}
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("dmn", {"episode": "gated"}, "unknown model.episode 'gated'"),
-        (
-            "dmn",
-            {"attention.normalize": "logistik"},
-            "unknown model.attention.normalize .logistik",
-        ),
+        ("dmn", {"attention.normalize": "logistik"}, "unknown model.attention.normalize .logistik"),
         ("entnet", {"attention.score": "gate_network"}, "unknown model.attention.score 'gate_network'"),
         ("universal", {"hidden_size": 6, "num_heads": 4}, "num_heads 4 does not divide the width 6"),
         ("universal", {"norm": "pro"}, "unknown model.norm 'pro'"),
@@ -83,17 +82,16 @@ def test_the_other_networks_read_with_the_attention_of_the_config():
         ("dmn", {"gate_weight": 1.0, "attention.wrappers": ("difference",)}, "attention.wrappers difference has two"),
         ("dmn", {"gate_weight": 1.0, "attention.wrappers": ("hopfield",)}, "attention.wrappers hopfield asks several"),
         ("dmn", {"gate_steps": 3}, "only the gates are trained; it needs a model.gate_weight"),
+        ("dmn_plus", DOT, "attention.score: the Dot score needs queries and keys of one width, got 8 and 4"),
+        *[
+            ("memn2n", {key: 1}, f"unknown config key model.{key};")
+            for key in ("dropout", "attention.dropout", "attention.read", "num_kv_heads")
+        ],
     ],
 )
 def test_a_wrong_option_is_told(name, options, message):
     with pytest.raises(UserError, match=message):
         module_of(name, **options)
-
-
-def test_a_score_that_cannot_compare_a_question_and_a_memory_with_a_fact_is_told():
-    message = "model.attention.score: the Dot score needs queries and keys of one width, got 8 and 4"
-    with pytest.raises(UserError, match=message):
-        module_of("dmn_plus", hidden_size=4, **{"attention.score": "dot"})
 
 
 def test_networks_for_stories_need_stories():
@@ -107,16 +105,7 @@ def test_weights_are_dropped_at_the_rate_of_the_config(name):
     options = {"hidden_size": 6, "num_heads": 3} if name == "universal" else {"hidden_size": 6}
     options |= {"episode": "soft"} if name.startswith("dmn") else {}
     module = module_of(name, **options, **{"attention.dropout": 0.25})
-    attention = {
-        "entnet": lambda: module.read,
-        "universal": lambda: module.stack.layer.make_attention().attention,
-    }.get(name, lambda: module.attention)()
+    attention = {"entnet": lambda: module.read, "universal": lambda: module.stack.layer.make_attention().attention}.get(
+        name, lambda: module.attention
+    )()
     assert attention.read.rate == 0.25
-
-
-@pytest.mark.parametrize(
-    "key", ["model.dropout", "model.attention.dropout", "model.attention.read", "model.num_kv_heads"]
-)
-def test_an_option_that_a_network_does_not_have_is_no_key(key):
-    with pytest.raises(UserError, match=f"unknown config key {key};"):
-        change(base.get_config(task="babi", model="memn2n"), {key: 1})

@@ -13,7 +13,7 @@ from attn_jax.attention import MultiHead, build_attention
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.layers.positions import NoPositions, Sinusoidal, sinusoids
 from attn_jax.layers.transformer import TransformerLayer, TransformerStack
-from attn_jax.models.memory_networks.universal import Halting, UniversalStack, universal_transformer
+from attn_jax.models.memory_networks.universal import UniversalStack, universal_transformer
 
 B, N, D = 2, 4, 6
 X = jnp.asarray(np.random.default_rng(0).normal(size=(B, N, D)), jnp.float32)
@@ -86,14 +86,18 @@ def adaptive():
 
 
 @pytest.mark.slow
-def test_halting_weights_sum_to_one_and_the_cost_counts_steps():
-    (_, _, weights, ponder), *_, gradient = adaptive()
+def test_halting_weights_sum_to_one_and_the_cost_counts_steps_from_one_to_all():
+    (_, _, weights, ponder), at_once, one_step, never, all_steps, gradient = adaptive()
     np.testing.assert_allclose(weights.sum(0), 1, rtol=1e-6)
     steps = (weights > 0).sum(0)
     assert len(np.unique(steps)) > 1  # not all positions alike
     last = np.take_along_axis(weights, steps[None] - 1, axis=0)[0]
     np.testing.assert_allclose(ponder, steps + last, rtol=1e-6)
     assert gradient[0] < 0  # to halt sooner costs less
+    np.testing.assert_allclose(at_once[0], one_step[0], atol=1e-5)
+    assert np.all(at_once[2][0] == 1) and np.all(at_once[2][1:] == 0) and np.all(at_once[3] == 2)
+    np.testing.assert_allclose(never[0], all_steps[0], atol=1e-5)
+    assert np.all(never[3] == 5)
 
 
 @pytest.mark.slow
@@ -130,41 +134,6 @@ def test_adaptive_states_are_those_of_a_loop_in_which_a_halted_position_stays():
             running[index] = not done
     assert np.ptp(steps[0]) >= 2  # some still look at others that halted two steps before
     np.testing.assert_allclose(states, expected, atol=2e-5)
-
-
-@pytest.mark.slow
-def test_a_threshold_of_zero_stops_after_one_step_and_one_that_is_never_reached_takes_all():
-    _, at_once, one_step, never, all_steps, _ = adaptive()
-    np.testing.assert_allclose(at_once[0], one_step[0], atol=1e-5)
-    assert np.all(at_once[2][0] == 1) and np.all(at_once[2][1:] == 0) and np.all(at_once[3] == 2)
-    np.testing.assert_allclose(never[0], all_steps[0], atol=1e-5)
-    assert np.all(never[3] == 5)
-
-
-def test_halting_is_that_of_one_position_after_the_other():
-    rng = np.random.default_rng(1)
-    probability = rng.uniform(0, 0.5, (6, 3, 4)).astype(np.float32)
-
-    @compiled
-    def run(probability):
-        halting, weights = Halting.start((3, 4)), []
-        for t in range(6):
-            halting, weight = halting.advance(probability[t], 0.9, jnp.array(t == 5))
-            weights.append(weight)
-        return jnp.stack(weights), halting.steps, halting.running
-
-    weights, steps, running = run(probability)
-    for index in np.ndindex(3, 4):
-        total, expected = 0.0, np.zeros(6)
-        for t, p in enumerate(probability[(slice(None), *index)]):
-            done = total + p > 0.9 or t == 5
-            expected[t] = 1 - total if done else p
-            total += expected[t]
-            if done:
-                break
-        np.testing.assert_allclose(weights[(slice(None), *index)], expected, atol=1e-6)
-        assert steps[index] == t + 1
-    assert not running.any()
 
 
 @pytest.mark.slow

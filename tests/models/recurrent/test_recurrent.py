@@ -1,5 +1,7 @@
 """Identities of the recurrent language model."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,87 +13,56 @@ BATCH = sentences([(3, 4), (5, 2), (1, 5)], 5, 5)
 
 
 def model(**options):
-    return build(name="recurrent_language_model", num_layers=2, **options)
-
-
-def of(built):
-    return random_params(built, jax.tree.map(jnp.asarray, BATCH))
+    built = build(name="recurrent_language_model", num_layers=2, **options)
+    return built, random_params(built, jax.tree.map(jnp.asarray, BATCH))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_step_by_step_is_teacher_forced(cell):
-    built = model(cell=cell)
-    params = of(built)
-    state = built.start(params, jnp.asarray(BATCH["source"]))[1]
-    step = jax.jit(lambda state, token: built.step(params, (), state, token))
-    nll = compiled(lambda batch: built._apply(params, batch, "evaluate")[0])(BATCH)
-    for t in range(5):
-        state, log_probs = step(state, jnp.asarray(BATCH["target_in"][:, t]))
-        np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-5)
-        real = BATCH["target_out"][:, t] != PAD
-        chosen = np.take_along_axis(np.asarray(log_probs), BATCH["target_out"][:, t : t + 1], 1)[:, 0]
-        np.testing.assert_allclose(chosen[real], -nll[real, t], rtol=1e-4, atol=1e-5)
+def test_step_by_step_is_teacher_forced_whatever_the_padding_and_sees_no_later_token(cell):
+    built, params = model(cell=cell)
+    later, source = BATCH["target_in"].copy(), np.where(BATCH["source"] == EOS, EOS, (BATCH["source"] > 0) * 7)
+    later[0, 3] = 5 + (later[0, 3] == 5)
+    batches = [BATCH, BATCH | {"target_in": later}, BATCH | {"source": source}]
+    stack = jax.tree.map(lambda *x: np.stack([np.pad(each, ((0, 0), (0, 3))) for each in x]), *batches)
 
+    @compiled
+    def run(params, stack):
+        memory, state = built.start(params, jnp.asarray(BATCH["source"]))
+        best = [built.step_top_k(params, memory, state, stack["target_in"][0, :, 0], k)[1:] for k in (3, 99)]
+        step = functools.partial(built.step, params, memory)
+        _, log_probs = jax.lax.scan(step, state, jnp.asarray(BATCH["target_in"]).T)
+        return log_probs, best, jax.vmap(lambda batch: built._apply(params, batch, "evaluate")[0])(stack)
 
-@pytest.mark.slow
-def test_the_best_tokens_of_a_step_are_those_of_all():
-    built = model()
-    params = of(built)
-    memory, state = built.start(params, jnp.asarray(BATCH["source"]))
-    token = jnp.asarray(BATCH["target_in"][:, 0])
-    _, log_probs = built.step(params, memory, state, token)
-    for k in (3, TARGET_VOCAB + 5):
-        _, values, tokens = built.step_top_k(params, memory, state, token, k)
-        expected = jax.lax.top_k(log_probs, min(k, TARGET_VOCAB))
+    log_probs, best, (nll, changed, other) = run(params, stack)
+    np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-5)
+    real = BATCH["target_out"] != PAD
+    chosen = np.take_along_axis(log_probs.swapaxes(0, 1), BATCH["target_out"][..., None], -1)[..., 0]
+    np.testing.assert_allclose(chosen[real], -nll[:, :5][real], rtol=1e-4, atol=1e-5)
+    for (values, tokens), k in zip(best, (3, TARGET_VOCAB), strict=True):
+        expected = jax.lax.top_k(log_probs[0], k)
         np.testing.assert_array_equal(tokens, expected[1])
         np.testing.assert_allclose(values, expected[0], rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_padding_changes_nothing():
-    built = model()
-    params = of(built)
-    wider = {name: np.pad(x, ((0, 0), (0, 3))) for name, x in BATCH.items()}
-    short, long = (compiled(lambda batch: built.score(params, batch))(batch) for batch in (BATCH, wider))
-    np.testing.assert_allclose(short, long, rtol=1e-5)
-
-
-def test_no_state_knows_a_later_token():
-    built = model()
-    params = of(built)
-    nll = compiled(lambda batch: built._apply(params, batch, "evaluate")[0])
-    changed = BATCH | {"target_in": BATCH["target_in"].copy()}
-    changed["target_in"][0, 3] = 5 + (BATCH["target_in"][0, 3] == 5)
-    before, after = nll(BATCH)[0], nll(changed)[0]
-    np.testing.assert_array_equal(before[:3], after[:3])
-    assert before[3] != after[3]
-
-
-def test_the_source_matters():
-    built = model()
-    params = of(built)
-    changed = BATCH | {"source": np.where(BATCH["source"] == EOS, EOS, (BATCH["source"] > 0) * 7)}
-    score = compiled(lambda batch: built.score(params, batch))
-    assert np.all(score(BATCH)[:2] != score(changed)[:2])
+    np.testing.assert_array_equal(nll[0, :3], changed[0, :3])
+    assert nll[0, 3] != changed[0, 3] and np.all(nll[:2, 0] != other[:2, 0])  # the source matters
 
 
 @pytest.mark.slow
 def test_it_continues_a_prompt_as_the_text_itself():
     """Decoding after a prompt of two words is the third step of the same text without a source."""
-    built = model(continue_source=True, source_vocab=TARGET_VOCAB)
-    params = of(built)
+    built, params = model(continue_source=True, source_vocab=TARGET_VOCAB)
     text = [6, 9, 8]
-    prompt, empty = (jnp.asarray([[*words, EOS, PAD]]) for words in (text[:2], []))
-    empty = jnp.pad(empty, ((0, 0), (0, 2)))
-    memory, state = built.start(params, prompt)
-    state, log_probs = built.step(params, memory, state, jnp.asarray([BOS]))
-    _, plain = built.start(params, empty)
-    for token in (BOS, *text[:2]):
-        plain, expected = built.step(params, (), plain, jnp.asarray([token]))
-    np.testing.assert_allclose(log_probs, expected, rtol=1e-5, atol=1e-6)
-    _, after = built.step(params, (), state, jnp.asarray([text[2]]))
-    _, last = built.step(params, (), plain, jnp.asarray([text[2]]))
-    np.testing.assert_allclose(after, last, rtol=1e-5, atol=1e-6)
+    prompt, empty = jnp.asarray([[*text[:2], EOS, PAD]]), jnp.asarray([[EOS, PAD, PAD, PAD]])
     batch = {"source": prompt, "target_in": jnp.asarray([[BOS, text[2]]]), "target_out": jnp.asarray([[text[2], EOS]])}
-    np.testing.assert_allclose(built.score(params, batch), expected[:, text[2]] + last[:, EOS], rtol=1e-5)
+
+    @compiled
+    def run(params):
+        def steps(source, tokens):
+            memory, state = built.start(params, source)
+            return jax.lax.scan(functools.partial(built.step, params, memory), state, jnp.asarray(tokens)[:, None])[1]
+
+        return steps(prompt, [BOS, text[2]])[:, 0], steps(empty, [BOS, *text])[2:, 0], built.score(params, batch)
+
+    found, expected, score = run(params)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(score, [expected[0, text[2]] + expected[1, EOS]], rtol=1e-5)

@@ -26,26 +26,15 @@ def total(weights, penalties):
     return penalties(weights, real=real, key_mask=mask).sum()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "tokens"), [(36, 5), (196, 12)])
 def test_even_weights_different_keys_and_a_single_key(keys, tokens):
-    penalties = Penalties(doubly_stochastic=2.0)
-    even = np.full((tokens, keys), 1 / keys)
-    np.testing.assert_allclose(total(even, penalties), 2 * keys * (1 - tokens / keys) ** 2, rtol=1e-5)
-    np.testing.assert_allclose(total(np.eye(tokens, keys), penalties), 2 * (keys - tokens), rtol=1e-5)
-    single = np.eye(1, keys).repeat(tokens, 0)
-    np.testing.assert_allclose(total(single, penalties), 2 * (keys - 1 + (tokens - 1) ** 2), rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_any_number_in_the_place_of_one_has_the_same_gradient():
-    scores = jnp.asarray(np.random.default_rng(0).normal(size=(3, 5)), jnp.float32)
-
-    def other(scores):
-        return jnp.sum((3 / 5 - jax.nn.softmax(scores).sum(0)) ** 2)
-
-    found = jax.grad(lambda scores: total(jax.nn.softmax(scores), Penalties(doubly_stochastic=1.0)))(scores)
-    np.testing.assert_allclose(found, jax.grad(other)(scores), atol=1e-6)
+    call = compiled(lambda weights: total(weights, Penalties(doubly_stochastic=2.0)))
+    for weights, expected in (
+        (np.full((tokens, keys), 1 / keys), 2 * keys * (1 - tokens / keys) ** 2),
+        (np.eye(tokens, keys), 2 * (keys - tokens)),
+        (np.eye(1, keys).repeat(tokens, 0), 2 * (keys - 1 + (tokens - 1) ** 2)),
+    ):
+        np.testing.assert_allclose(call(weights), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["doubly_stochastic", "entropy", "coverage"])
@@ -82,16 +71,18 @@ def test_padding_of_tokens_and_keys_counts_nothing():
     weights = jnp.asarray(np.random.default_rng(0).dirichlet(np.ones(4), (1, 3)), jnp.float32)
     penalties = Penalties(doubly_stochastic=1.0, entropy=0.5)
     real, mask = jnp.ones((1, 3), bool), jnp.ones((1, 4), bool)
-    alone = penalties(weights, real=real, key_mask=mask)
-    padded = penalties(
-        jnp.pad(weights, ((0, 0), (0, 2), (0, 3))),
-        real=jnp.pad(real, ((0, 0), (0, 2))),
-        key_mask=jnp.pad(mask, ((0, 0), (0, 3))),
-    )
+    pad = lambda x, *sizes: jnp.pad(x, [(0, size) for size in sizes])  # noqa: E731
+
+    @compiled
+    def run(weights):
+        alone = penalties(weights, real=real, key_mask=mask)
+        flat = Penalties(entropy=2.0)(jnp.full((1, 1, 4), 0.25), real=real[:, :1], key_mask=mask)
+        return alone, penalties(pad(weights, 0, 2, 3), real=pad(real, 0, 2), key_mask=pad(mask, 0, 3)), flat
+
+    alone, padded, flat = run(weights)
     np.testing.assert_allclose(padded[:, :3], alone, rtol=1e-6)
     assert not np.any(padded[:, 3:])
-    flat = jnp.full((1, 1, 4), 0.25)
-    np.testing.assert_allclose(Penalties(entropy=2.0)(flat, real=real[:, :1], key_mask=mask), -2 * np.log(4), rtol=1e-6)
+    np.testing.assert_allclose(flat, -2 * np.log(4), rtol=1e-6)
 
 
 def gradients(model, params):
@@ -137,15 +128,21 @@ def test_a_selector_of_one_is_no_selector_and_of_zero_no_source():
     plain, model = (build(decoder__extras=x, decoder__bridge="zeros", **BAHDANAU) for x in ((), ("selector",)))
     params = jax.tree.map(jnp.asarray, random_params(model, BATCH))
     others = BATCH | {"source": jnp.where(BATCH["source"] != 0, 5, 0)}
-
-    def score(number, batch):
-        beta = jax.tree.map(jnp.zeros_like, params["decoder"]["beta"]) | {"bias": jnp.full(1, number)}
-        return model.score(params | {"decoder": params["decoder"] | {"beta": beta}}, batch)
-
     without = {name: part for name, part in params["decoder"].items() if name != "beta"}
-    np.testing.assert_allclose(score(60.0, BATCH), plain.score(params | {"decoder": without}, BATCH), rtol=1e-5)
-    assert not np.allclose(score(60.0, BATCH), score(60.0, others), rtol=1e-3)
-    np.testing.assert_allclose(score(-60.0, BATCH), score(-60.0, others), rtol=1e-6)
+
+    @compiled
+    def run(params, without):
+        def score(number, batch):
+            beta = jax.tree.map(jnp.zeros_like, params["decoder"]["beta"]) | {"bias": jnp.full(1, number)}
+            return model.score(params | {"decoder": params["decoder"] | {"beta": beta}}, batch)
+
+        scores = [score(number, batch) for number in (60.0, -60.0) for batch in (BATCH, others)]
+        return plain.score(params | {"decoder": without}, BATCH), *scores
+
+    expected, one, other_source, zero, no_source = run(params, without)
+    np.testing.assert_allclose(one, expected, rtol=1e-5)
+    assert not np.allclose(one, other_source, rtol=1e-3)
+    np.testing.assert_allclose(zero, no_source, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -161,13 +158,16 @@ def test_trajectories_that_all_read_the_mean_are_soft_attention(soft):
 def test_a_coin_decides_for_a_sentence(soft):
     _, params, _ = soft
     rows = jax.tree.map(lambda x: jnp.repeat(x[:1], 40, axis=0), BATCH)
-    losses = {}
-    for share in (0.0, 0.5, 1.0):
-        model = build(objective__mean_probability=share, **SAMPLED)
+    models = {share: build(objective__mean_probability=share, **SAMPLED) for share in (0.0, 0.5, 1.0)}
+
+    @compiled
+    def run(params):
         arguments = rows["source"], rows["target_in"], rows["target_out"]
         rngs = {"sample": jax.random.key(3), "dropout": jax.random.key(4)}
-        found = model.module.apply({"params": params}, *arguments, rngs=rngs, method="losses").nll.sum(-1)
-        losses[share] = np.asarray(found)
+        apply = lambda model: model.module.apply({"params": params}, *arguments, rngs=rngs, method="losses")  # noqa: E731
+        return {share: apply(model).nll.sum(-1) for share, model in models.items()}
+
+    losses = run(params)
     assert np.ptp(losses[1.0]) < 1e-5 < np.ptp(losses[0.0])
     like_soft = np.isclose(losses[0.5], losses[1.0][0], rtol=1e-5)
     assert 8 <= like_soft.sum() <= 32

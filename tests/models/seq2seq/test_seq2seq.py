@@ -78,7 +78,7 @@ def test_training_loss_is_the_cross_entropy_with_the_smoothed_distribution():
 
 
 @pytest.mark.slow
-def test_evaluation_has_neither_dropout_nor_smoothing():
+def test_evaluation_has_neither_dropout_nor_smoothing_and_dropout_is_a_function_of_its_rng():
     result = measured()[0]
     log_probs, metrics = result["log_probs"], result["eval"]
     picked = np.take_along_axis(log_probs, BATCH["target_out"][..., None], -1)[..., 0] * REAL
@@ -89,40 +89,31 @@ def test_evaluation_has_neither_dropout_nor_smoothing():
     np.testing.assert_array_equal(metrics["accuracy"].total, correct[REAL].sum())
     assert metrics["loss"].count == metrics["accuracy"].count == REAL.sum()
     np.testing.assert_array_equal(result["align"], result["weights"])
+    same, again, other, another = (float(each["dropped"]) for each in measured())
+    assert same == again and len({same, other, another, float(metrics["loss"].total)}) == 4
 
 
-@pytest.mark.slow
-def test_dropout_is_a_function_of_its_rng():
-    results = measured()
-    same, again, other, another = (float(result["dropped"]) for result in results)
-    assert same == again
-    assert len({same, other, another, float(results[0]["eval"]["loss"].total)}) == 4
+@functools.cache
+def at_places(*places):
+    """What stands at each place of dropout, where it acts at some of them."""
+    model = build(**PLAIN, decoder__bridge="linear", dropout=0.5, dropout_places=places)
+
+    def of(module, batch):
+        encoded = module.encode(batch["source"], train=True)
+        embedded = module.embed(batch["target_in"], None, train=True)
+        readout = module.unroll(batch["source"], batch["target_in"], train=True)[1].readout
+        return dict(embeddings=embedded, states=encoded.states, summary=encoded.last[0][0], readout=readout)
+
+    rngs = {"dropout": jax.random.key(0)}
+    run = compiled(lambda params, batch: model.module.apply({"params": params}, batch, method=of, rngs=rngs))
+    return run(random_params(model, BATCH), BATCH)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", DROPOUT_PLACES)
 def test_dropout_acts_at_the_place_that_is_named_and_nowhere_else(place):
     """At rate 0.5 a place has zeros and doubled numbers; what comes before it is unchanged, and the mask is its own."""
-    parts = {}
-    for places in ((), (place,)):
-        model = build(**PLAIN | dict(decoder__bridge="linear", dropout=0.5, dropout_places=places))
-        params = random_params(model, BATCH)
-
-        def of(module, batch):
-            encoded = module.encode(batch["source"], train=True)
-            embedded = module.embed(batch["target_in"], None, train=True)
-            _, steps = module.unroll(batch["source"], batch["target_in"], train=True)
-            return {
-                "embeddings": embedded,
-                "states": encoded.states,
-                "summary": encoded.last[0][0],
-                "readout": steps.readout,
-            }
-
-        rngs = {"dropout": jax.random.key(0)}
-        run = compiled(lambda *args: model.module.apply({"params": args[0]}, args[1], method=of, rngs=rngs))  # noqa: B023
-        parts[places] = run(params, BATCH)
-    plain, dropped = parts[()], parts[(place,)]
+    plain, dropped = at_places(), at_places(place)
     if place in ("embeddings", "states", "summary"):
         kept = dropped[place] != 0
         assert 0.2 < kept[plain[place] != 0].mean() < 0.8

@@ -69,22 +69,18 @@ def test_all_trajectories_read_the_mean_at_first_and_the_usual_share_at_last(sof
     (first, _), begin = found(0)
     same((first, begin), (soft[1][0][0], soft[1][1]))
     same(found(STEPS), gradients(plain, params)(0))
+    np.testing.assert_allclose([falling(jnp.asarray(step), 4) for step in (0, 1, 4, 9)], [1, 0.75, 0, 0])
     for step, share in ((0, 1.0), (2, 0.875), (8, 0.5), (9, 0.5)):
         np.testing.assert_allclose(model.module.objective.mean_share(step), share, rtol=1e-6)
     assert plain.module.objective.mean_share(3) == 0.5 and not plain.module.takes_step
-
-
-def test_the_share_falls_to_zero():
-    np.testing.assert_allclose([falling(jnp.asarray(step), 4) for step in (0, 1, 4, 9)], [1, 0.75, 0, 0])
 
 
 @pytest.mark.slow
 def test_a_temperature_falls_in_equal_ratios_and_the_loss_is_that_of_the_temperature(soft):
     read = dict(objective="hard", objective__reading="gumbel_softmax")
     cooling = dict(objective__reading__cooling__num_steps=4, objective__reading__cooling__final=0.125)
-    cooled = build(
-        **read, objective__reading__temperature=2.0, objective__reading__cooling="geometric", **cooling, **SMALL
-    )
+    geometric = dict(objective__reading__temperature=2.0, objective__reading__cooling="geometric", **cooling)
+    cooled = build(**read, **geometric, **SMALL)
     np.testing.assert_allclose([cooled.module.objective.cooling(step) for step in (0, 1, 4, 9)], [2, 1, 0.125, 0.125])
     params = jax.tree.map(jnp.asarray, random_params(cooled, BATCH))
     assert cooled.module.takes_step
@@ -94,23 +90,30 @@ def test_a_temperature_falls_in_equal_ratios_and_the_loss_is_that_of_the_tempera
         same(found(step), gradients(fixed, params)(0))
 
 
-def test_only_a_reading_with_a_temperature_is_cooled():
-    hard = {"model.objective": "hard", "model.objective.reading": "reinforce"}
-    with pytest.raises(UserError, match=r"unknown config key model\.objective\.reading\.cooling"):
-        change(get_config(model="seq2seq"), hard | {"model.objective.reading.cooling": "geometric"})
-    relaxed = hard | {"model.objective.reading": "gumbel_softmax", "model.objective.reading.cooling.final": 0.2}
-    with pytest.raises(
-        UserError, match=r"model\.objective\.reading\.cooling\.final; it is .*reading\.cooling geometric"
-    ):
-        change(get_config(model="seq2seq"), relaxed)
+HARD = {"model.objective": "hard"}
+GUMBEL = HARD | {"model.objective.reading": "gumbel_softmax"}
 
 
-def test_it_is_an_option_of_latent_contexts_alone():
-    config = get_config(model="seq2seq")
-    given = {"model.objective.soft_steps": 10}
-    with pytest.raises(
-        UserError, match=r"model\.objective\.soft_steps; it is an option of model\.objective hard, traj"
-    ):
-        change(config, given)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            HARD | {"model.objective.reading": "reinforce", "model.objective.reading.cooling": "geometric"},
+            r"unknown config key model\.objective\.reading\.cooling",
+        ),
+        (
+            GUMBEL | {"model.objective.reading.cooling.final": 0.2},
+            r"cooling\.final; it is .*reading\.cooling geometric",
+        ),
+        ({"model.objective.soft_steps": 10}, r"soft_steps; it is an option of model\.objective hard, traj"),
+    ],
+)
+def test_only_what_is_latent_or_has_a_temperature_changes(given, message):
+    with pytest.raises(UserError, match=message):
+        change(get_config(model="seq2seq"), given)
+
+
+def test_all_latent_contexts_may_begin_soft():
     for name in ("hard", "trajectory", "marginal", "elbo"):
-        assert change(config, given | {"model.objective": name}).model.objective.soft_steps == 10
+        given = {"model.objective.soft_steps": 10, "model.objective": name}
+        assert change(get_config(model="seq2seq"), given).model.objective.soft_steps == 10

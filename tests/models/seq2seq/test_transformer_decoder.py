@@ -25,8 +25,7 @@ WIDTH = 8
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("norm_first", [True, False])
-@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize(("num_layers", "norm_first"), [(1, False), (2, True)])
 def test_with_the_mean_context_it_is_a_transformer_of_one_source_head(num_layers, norm_first):
     attention = functools.partial(build_attention, score="general", normalize="sparsemax")
     source_heads = lambda: MultiHead(attention=attention(score="scaled_dot"), num_heads=1, features=WIDTH)  # noqa: E731
@@ -76,10 +75,9 @@ def test_with_the_mean_context_it_is_a_transformer_of_one_source_head(num_layers
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_the_marginal_likelihood_is_the_mixture_of_all_keys_read_alone(norm):
+def test_the_marginal_likelihood_is_the_mixture_of_all_keys_read_alone():
     """A memory in which one key is left has that key as its context."""
-    layers = dict(encoder__num_layers=2, decoder__num_layers=2, decoder__norm=norm)
+    layers = dict(decoder__num_layers=2, decoder__norm="post")
     model = build(objective="marginal", attention=dict(score="scaled_dot"), **layers, **OPTIONS)
     params = random_params(model, BATCH)
 
@@ -88,8 +86,8 @@ def test_the_marginal_likelihood_is_the_mixture_of_all_keys_read_alone(norm):
         embedded = module.embed(BATCH["target_in"], None)
         weights = module.decoder.unroll(memory, state, embedded).weights
         total = 0.0
-        for key in range(weights.shape[-1]):
-            alone = memory.replace(key_mask=memory.key_mask & (jnp.arange(weights.shape[-1]) == key))
+        for key in range(4):
+            alone = memory.replace(key_mask=memory.key_mask & (jnp.arange(4) == key))
             steps = module.decoder.unroll(alone, state, embedded)
             nll, _ = module.nll_and_correct(steps.readout, BATCH["target_out"])
             total = total + weights[..., key] * jnp.exp(-nll)

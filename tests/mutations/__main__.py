@@ -43,13 +43,19 @@ import sources
 from mutation import Mutation
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", "data", "runs")
+AT_THE_TOP = {"data", "runs"}  # what users put there, not attn_jax/data and attn_jax/runs
+ANYWHERE = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache")
 LEAST = 0.9  # of generated faults, noticed or explained
 LONGEST = 1800  # seconds of tests; a fault may let a loop go on for ever
 FIRST_FAILED = re.compile(r"^(?:FAILED|ERROR) tests/([^\s\[]+)", re.MULTILINE)
 FAILED = 1  # pytest's exit status where tests ran and some failed
 MUTATIONS = package.MUTATIONS | outputs.MUTATIONS | blockwise.MUTATIONS | images.MUTATIONS
 MUTATIONS |= mechanisms.MUTATIONS | data.MUTATIONS | sources.MUTATIONS | evaluation.MUTATIONS
+
+
+def left_out(folder: str, names: list[str]) -> set[str]:
+    """Names that a copy of the repository does without."""
+    return ANYWHERE(folder, names) | (AT_THE_TOP & set(names) if pathlib.Path(folder) == ROOT else set())
 
 
 def run_tests(root: pathlib.Path, tests: list[str], seconds: float | None = None) -> tuple[int, str]:
@@ -165,7 +171,7 @@ def copied() -> Iterator[pathlib.Path]:
     """A copy of the repository in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder) / "repository"
-        shutil.copytree(ROOT, root, ignore=LEFT_OUT)
+        shutil.copytree(ROOT, root, ignore=left_out)
         yield root
 
 

@@ -111,18 +111,6 @@ def test_heads_that_cannot_be(options, message):
         MultiHead(**{"attention": build_attention(score="dot"), "num_heads": 2, "features": 8} | options)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (dict(normalize=jax.nn.softmax), "expected a function of scores and mask, such as attn_jax.softmax"),
-        (dict(normalize=jax.nn.relu), "expected a function of scores and mask"),
-    ],
-)
-def test_a_function_that_takes_no_mask_is_no_normalizer(options, message):
-    with pytest.raises(TypeError, match=message):
-        build_attention(score="dot", **options)
-
-
 def test_functions_of_scores_and_mask_are_normalizers():
     functions = [functools.partial(entmax, alpha=1.3), jax.jit(softmax), lambda *arguments: softmax(*arguments)]
     for normalize in (*functions, *(x for x in ALL_NORMALIZERS.values() if not isinstance(x, type))):

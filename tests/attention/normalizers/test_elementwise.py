@@ -4,7 +4,6 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 from arrays import compiled, params_of
@@ -85,14 +84,6 @@ def test_the_score_of_a_masked_key_changes_nothing(weights_and_gradient, rubbish
     for got, want in zip(weights_and_gradient(np.where(MASK, SCORES, rubbish), MASK), expected, strict=True):
         np.testing.assert_array_equal(got, want)
         assert np.all(np.isfinite(got))
-
-
-@pytest.fixture
-def without_type_checks():
-    """Arguments reach the code as they do outside of the tests."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from attn_jax.attention import NORMALIZERS, READINGS, build_attention
 from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.hard.readings import log_of
 from attn_jax.attention.local import LocalM, LocalP
-from attn_jax.attention.masks import check_boolean
 from attn_jax.attention.scores import (
     Additive,
     Concat,
@@ -146,21 +145,6 @@ def test_a_mask_for_each_query_narrows_the_memory():
         np.testing.assert_array_equal(weights[:, q], narrow[:, q])
 
 
-def test_values_may_differ_from_keys_and_have_heads():
-    rng = np.random.default_rng(1)
-    query, keys = rng.normal(size=(2, 2, 5, QUERIES, WIDTH)).astype(np.float32)[:, :, :1]
-    values = rng.normal(size=(2, 1, QUERIES, 7)).astype(np.float32)
-    attention = build_attention(score=ScaledDot())
-
-    def apart(attention, query, keys, values):
-        return attention(query, attention.prepare(keys, values)).context
-
-    context = compiled(lambda *args: attention.apply({}, *args, method=apart))(query, keys, values)
-    scores = np.einsum("bhqd,bhkd->bhqk", query, keys) / 2
-    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-    np.testing.assert_allclose(context, weights @ values, rtol=1e-4, atol=1e-6)
-
-
 def read_once(reading, query, keys):
     attended = build_attention(score=ScaledDot(), read=reading).apply({}, query, keys, rng=jax.random.key(0))
     return attended.context, attended.weights
@@ -246,9 +230,3 @@ def test_of_nothing_every_normalizer_makes_nothing(normalize):
         given = jnp.ones((batch, queries, WIDTH)), jnp.ones((batch, keys, WIDTH))
         context, weights = jax.eval_shape(context_and_weights, *given)
         assert context.shape == (batch, queries, WIDTH) and weights.shape == (batch, queries, keys)
-
-
-def test_a_mask_is_boolean():
-    check_boolean(jnp.asarray(MASK))
-    with pytest.raises(ValueError, match="mask must be boolean"):
-        check_boolean(jnp.asarray(MASK, jnp.float32))

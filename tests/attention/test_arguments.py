@@ -12,13 +12,7 @@ import numpy as np
 import pytest
 
 from attn_jax.attention import MultiHead, build_attention
-from attn_jax.attention.arguments import (
-    check_array,
-    check_bias,
-    check_memory,
-    check_query,
-    check_rng,
-)
+from attn_jax.attention.arguments import check_array, check_bias, check_memory, check_query, check_rng
 from attn_jax.attention.blockwise import blockwise_attention
 from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.local import LocalM
@@ -100,10 +94,7 @@ def test_the_context_has_the_type_of_the_values():
     ("options", "message"),
     [
         (dict(features=0), "features is 0; expected at least 1"),
-        (
-            dict(attention=build_attention(score="dot", monotonic=MonotonicSelection())),
-            "expected monotonic=None",
-        ),
+        (dict(attention=build_attention(score="dot", monotonic=MonotonicSelection())), "expected monotonic=None"),
     ],
 )
 def test_heads_that_cannot_be(options, message):

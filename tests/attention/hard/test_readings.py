@@ -205,12 +205,7 @@ def test_a_gap_is_not_negative():
 
 @pytest.mark.parametrize(
     ("name", "option"),
-    [
-        ("reinforce", "num_samples"),
-        ("top", "num_samples"),
-        ("gumbel_softmax", "temperature"),
-        ("implicit_mle", "step"),
-    ],
+    [("reinforce", "num_samples"), ("top", "num_samples"), ("gumbel_softmax", "temperature"), ("implicit_mle", "step")],
 )
 def test_a_number_that_must_be_above_zero_is(name, option):
     for value in (0, -1):

@@ -9,11 +9,7 @@ from arrays import check_derivatives, compiled
 from attn_jax import attend
 from attn_jax.attention.hard.monotonic import expected_weights
 from attn_jax.attention.normalizers import NORMALIZERS
-from attn_jax.attention.normalizers.sinks import (
-    LearnedSink,
-    softpick,
-    stick_breaking,
-)
+from attn_jax.attention.normalizers.sinks import LearnedSink, softpick, stick_breaking
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(0, 2, (5, 6))

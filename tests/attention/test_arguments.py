@@ -12,13 +12,7 @@ import numpy as np
 import pytest
 
 from attn_jax.attention import MultiHead, build_attention
-from attn_jax.attention.arguments import (
-    check_array,
-    check_bias,
-    check_memory,
-    check_query,
-    check_rng,
-)
+from attn_jax.attention.arguments import check_array, check_bias, check_memory, check_query, check_rng
 from attn_jax.attention.blockwise import blockwise_attention
 from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.local import LocalM
@@ -100,27 +94,12 @@ def test_the_context_has_the_type_of_the_values():
     ("options", "message"),
     [
         (dict(features=0), "features is 0; expected at least 1"),
-        (
-            dict(attention=build_attention(score="dot", monotonic=MonotonicSelection())),
-            "expected monotonic=None",
-        ),
+        (dict(attention=build_attention(score="dot", monotonic=MonotonicSelection())), "expected monotonic=None"),
     ],
 )
 def test_heads_that_cannot_be(options, message):
     with pytest.raises(ValueError, match=message):
         MultiHead(**{"attention": build_attention(score="dot"), "num_heads": 2, "features": 8} | options)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (dict(normalize=jax.nn.softmax), "expected a function of scores and mask, such as attn_jax.softmax"),
-        (dict(normalize=jax.nn.relu), "expected a function of scores and mask"),
-    ],
-)
-def test_a_function_that_takes_no_mask_is_no_normalizer(options, message):
-    with pytest.raises(TypeError, match=message):
-        build_attention(score="dot", **options)
 
 
 def test_functions_of_scores_and_mask_are_normalizers():

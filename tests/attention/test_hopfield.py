@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from arrays import check_derivatives, compiled
 
-from attn_jax import NORMALIZERS, Additive, Gaussian, MultiHead
+from attn_jax import NORMALIZERS, Additive, Gaussian
 from attn_jax.attention.build import build_attention
 
 RNG = np.random.default_rng(0)
@@ -30,23 +30,27 @@ def reads(iterations, query, keys, values=None, **options):
 
 @pytest.mark.slow
 def test_iterations_are_attention_with_the_context_as_next_query():
-    query = jnp.asarray(QUERY, jnp.float32)
-    for _ in range(3):
-        query = reads(1, query, PATTERNS)[0]
-    np.testing.assert_allclose(reads(3, QUERY, PATTERNS)[0], query, rtol=1e-5)
     values = jnp.asarray(RNG.normal(size=(5, 2)), jnp.float32)  # of another width: read at the end
-    context, weights = reads(3, QUERY, PATTERNS, values)
+
+    @compiled
+    def run(query, patterns):
+        once = query
+        for _ in range(3):
+            once = reads(1, once, patterns)[0]
+        return once, reads(3, query, patterns)[0], *reads(3, query, patterns, values)
+
+    once, several, context, weights = run(QUERY.astype(np.float32), PATTERNS.astype(np.float32))
+    np.testing.assert_allclose(several, once, rtol=1e-5)
     np.testing.assert_allclose(context, weights @ values, rtol=1e-5)
-    np.testing.assert_allclose(weights @ jnp.asarray(PATTERNS, jnp.float32), query, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(weights @ PATTERNS, once, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REGULARIZERS)
 def test_the_energy_falls_with_each_iteration(name):
     """E = |query|^2 / 2 - max over w of (w . patterns query - Omega(w))."""
-    states = [QUERY]
-    for count in (1, 2, 3, 4):
-        states.append(np.asarray(reads(count, QUERY, PATTERNS, normalize=name)[0]))
+    several = compiled(lambda query: [reads(n, query, PATTERNS, normalize=name)[0] for n in (1, 2, 3, 4)])
+    states = [QUERY, *several(QUERY.astype(np.float32))]
     energies = []
     for state in states:
         weights = np.asarray(NORMALIZERS[name](jnp.asarray(state @ PATTERNS.T, jnp.float32)))
@@ -94,25 +98,7 @@ def test_derivatives_in_float64():
 
 
 @pytest.mark.slow
-def test_heads_iterate_each_for_itself_with_shared_keys():
-    x = jnp.asarray(RNG.normal(size=(2, 6, 8)), jnp.float32)
-    mask = jnp.asarray(np.tril(np.ones((6, 6), bool)))
-    made = lambda n, groups: MultiHead(  # noqa: E731
-        attention=hopfield(n, "scaled_dot"), num_heads=4, features=8, num_kv_heads=groups
-    )
-    params = made(2, 2).init(jax.random.key(0), x, x)
-    assert jax.tree.structure(params) == jax.tree.structure(made(1, 2).init(jax.random.key(0), x, x))
-    grouped = compiled(lambda p, x: made(2, 2).apply(p, x, x, mask=mask).context)
-    later = x.at[:, 4:].add(1.0)
-    np.testing.assert_array_equal(grouped(params, later)[:, :4], grouped(params, x)[:, :4])
-
-
-@pytest.mark.slow
 def test_what_cannot_be_iterated_is_one_line():
-    with pytest.raises(ValueError, match="iterations is 0; expected at least 1"):
-        hopfield(0)
-    with pytest.raises(ValueError, match="block by block, unlike those of Hopfield"):
-        hopfield(2, block_size=4)
     attention = hopfield(2, Additive(features=5))
     with pytest.raises(ValueError, match="keys that can be queries, of width 4; those of this score have 5 columns"):
         attention.init(jax.random.key(0), jnp.ones((1, 4)), jnp.ones((2, 4)))

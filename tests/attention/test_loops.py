@@ -1,16 +1,17 @@
-"""Within shard_map, with its default checks, each mechanism with a loop is what it is without, gradients included."""
+"""Each mechanism with a loop within shard_map, with its default checks, and where JAX refuses to add axes."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arrays import compiled, params_of
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from attn_jax.attention import NORMALIZERS, build_attention
 from attn_jax.attention.core import Attention
 from attn_jax.attention.hard.monotonic import forward, log_transition
-from attn_jax.attention.masks import causal
+from attn_jax.attention.masks import causal, causal_mask
 from attn_jax.attention.recurrent import Delta, Linear, Mesa, chunked, make_writes, recurrent
 from attn_jax.layers.rnn import CELLS, Recurrence
 from attn_jax.outputs import OUTPUTS
@@ -24,7 +25,8 @@ BY_BLOCKS = sorted(name for name, x in NORMALIZERS.items() if x.has_form)
 
 def attention(name, block_size=0):
     module = build_attention(score="scaled_dot", normalize=name, block_size=block_size)
-    return module, lambda params, x: module.apply(params, x, x, mask=causal).context
+    mask = causal if block_size else causal_mask(5)
+    return module, lambda params, x: module.apply(params, x, x, mask=mask).context
 
 
 def written(rule, form):
@@ -69,33 +71,44 @@ for rule in (Linear(normalized=True), Delta(), Mesa(), Mesa(steps=3)):
 CASES |= {f"cell {name}": lambda name=name: recurrence(name) for name in CELLS}
 CASES |= {f"output {name}": lambda name=name: output(name) for name in OUTPUTS}
 CASES["paths"] = lambda: (None, paths)
+# One of each kind of loop, for its values.
+RUN = ["entmax", "learned_entmax by blocks", "fusedmax", "stick_breaking", "Mesa(ridge=1.0, steps=3) chunked", "paths"]
+RUN += ["Delta() recurrent", "cell peephole_lstm", "output chunked", "output adaptive", "output hierarchical"]
+MESH = jax.make_mesh((2,), ("x",), devices=jax.devices()[:2], axis_types=(AxisType.Auto,))
 
 
 def prepared(case):
-    """(total(params, x), parameters)"""
+    """(the function, the same within shard_map, parameters): value and gradients of (params, x)."""
     module, call = CASES[case]()
     params = {}
     if isinstance(module, Attention):
-        params = module.init(jax.random.key(0), X, X)
+        params = {"params": params_of(module, X, X)}
     elif module is not None:
-        arguments = (X, jnp.ones(X.shape[:2], int if "output" in case else bool))
         options = {"rng": jax.random.key(0), "method": "loss"} if "output" in case else {}
-        params = module.init(jax.random.key(0), *arguments, **options)
-    return lambda params, x: sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(call(params, x))), params
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_a_function_in_shard_map_is_the_function(case):
-    total, params = prepared(case)
+        params = {"params": params_of(module, X, jnp.ones(X.shape[:2], int if "output" in case else bool), **options)}
+    total = lambda params, x: sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(call(params, x)))  # noqa: E731
     whole = jax.value_and_grad(total, argnums=(0, 1))
-    mesh = jax.make_mesh((2,), ("x",), devices=jax.devices()[:2], axis_types=(AxisType.Auto,))
 
     def part(params, x):
         value, gradients = whole(params, x)
         return jax.lax.psum(value, "x"), gradients
 
     specs = {"in_specs": (P(), P("x")), "out_specs": (P(), (P(), P("x")))}
-    found, expected = jax.jit(jax.shard_map(part, mesh=mesh, **specs))(params, X), jax.jit(whole)(params, X)
+    return whole, jax.shard_map(part, mesh=MESH, **specs), params
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_loops_are_traced_in_shard_map_and_where_axes_are_added_explicitly(case):
+    with jax.numpy_rank_promotion("raise"):
+        _, part, params = prepared(case)
+        assert jax.eval_shape(part, params, X)[1][1].shape == X.shape
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", RUN)
+def test_a_function_in_shard_map_is_the_function(case):
+    whole, part, params = prepared(case)
+    found, expected = compiled(lambda *x: (part(*x), whole(*x)))(params, X)
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)

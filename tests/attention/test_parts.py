@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from arrays import check_derivatives, compiled
+from arrays import check_derivatives
 
-from attn_jax.attention import CAUSAL, NORMALIZERS, READINGS, Attention, MultiHead, build_attention
+from attn_jax.attention import NORMALIZERS, READINGS, Attention, build_attention
 from attn_jax.attention.forgetting import Forgetting
 from attn_jax.attention.hard.monotonic import MonotonicSelection
-from attn_jax.attention.local import LocalM
+from attn_jax.attention.local import LocalM, LocalP
 from attn_jax.attention.maps import Difference, Fitted, Hopfield, Map
+from attn_jax.attention.normalizers.parametric import Entmax
 from attn_jax.attention.normalizing import Monotonic, Normalize, TopKeys, Windowed
 from attn_jax.attention.parts import BY_BLOCKS, FUSIBLE, NOT_NEGATIVE, SUMS_TO_ONE, describe
 from attn_jax.attention.reads import Dropped, Gated, Read
@@ -55,28 +56,48 @@ def test_promises_follow_from_what_is_wrapped(part, promises):
     assert part().promises & {SUMS_TO_ONE, NOT_NEGATIVE, BY_BLOCKS, FUSIBLE} == promises
 
 
-@pytest.mark.parametrize(("make", "message"), [
-    (
-        lambda: Attention(map=Difference(of=plain(), subtract=Subtract()), read=Read(reading=READINGS["reinforce"])),
-        "read=reinforce needs weights that are never negative, unlike those of Difference",
-    ),
-    (
-        lambda: Attention(map=Hopfield(of=plain("rela"), iterations=2), read=Read(reading=READINGS["reinforce"])),
-        r"needs weights that sum to one, unlike those of rela inside of Hopfield\(Map\(rela\)\)",
-    ),
-    (
-        lambda: Attention(map=plain(), read=Gated(of=Dropped(of=Read(), rate=0.1)), block_size=2),
-        r"block_size needs weights that are read as they are, unlike those of Dropped inside of Gated\(Dropped",
-    ),
-    (
-        lambda: Fitted(of=Difference(of=plain(), subtract=Subtract()), fit=LocalLine()),
-        "fit=LocalLine needs weights that are never negative, unlike those of Difference",
-    ),
-])  # fmt: skip
-def test_a_slot_refuses_what_does_not_promise_enough_and_names_the_cause(make, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        make()
+REFUSED = [
+    *((dict(read="reinforce", normalize=name), f"read=reinforce needs weights that .*, unlike those of {name} ")
+      for name in ("rela", "softmax_one", "softpick", "linear")),
+    (dict(read="reinforce", window=LocalP(size=2, features=3)), "read=reinforce needs weights that sum to one"),
+    (dict(read="reinforce", monotonic=MonotonicSelection()), "read=reinforce needs weights that sum to one"),
+    (dict(read="reinforce", difference=Subtract()), "reinforce needs weights that are never negative, .*of Difference"),
+    (dict(read="top", fit=LocalLine()), "read=top needs weights that are never negative, unlike those of Fitted"),
+    (dict(fit=LocalLine(), normalize="linear"), "fit=LocalLine needs weights that are never negative, .*of linear"),
+    (dict(fit=LocalLine(), difference=Subtract()), "LocalLine needs weights that are never negative, .*of Difference"),
+    (dict(block_size=4, dropout=0.1), "block_size needs weights that are read as they are, unlike those of Dropped"),
+    (dict(block_size=4, read="top"), "those of read=top"),
+    (dict(block_size=4, window=LocalM(size=2)), "those of Windowed"),
+    (dict(block_size=4, score=Location(max_length=9)), "the Location score"),
+    (dict(block_size=4, normalize="fusedmax"), "can be computed block by block, unlike those of Fusedmax"),
+    (dict(block_size=4, normalize=Entmax(alpha=2.5)), r"of Entmax\(alpha=2\.5\) \(.*alpha 1, or 1\.01 to 2"),
+    (dict(block_size=4, fit=Parallax()), "block_size needs weights that can be computed block by block"),
+    (dict(block_size=4, difference=Subtract()), "unlike those of Difference"),
+    (dict(block_size=4, iterations=2), "block by block, unlike those of Hopfield"),
+    (dict(block_size=4, top_keys=2), "block by block, unlike those of TopKeys"),
+    (dict(block_size=-1), "block_size is -1"),
+    (dict(iterations=0), "iterations is 0; expected at least 1"),
+    (dict(top_keys=-1), "top_keys is -1; expected at least 1"),
+    (dict(top_keys=2, keys_per_block=0), "keys_per_block is 0; expected at least 1"),
+    (dict(keys_per_block=2), "keys_per_block=2 needs top_keys of at least 1"),
+    (dict(top_keys=2, monotonic=MonotonicSelection()), "do not combine it with top_keys"),
+    (dict(normalize=jax.nn.softmax), "expected a function of scores and mask, such as attn_jax.softmax"),
+    (dict(normalize=jax.nn.relu), "expected a function of scores and mask"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_a_slot_refuses_what_does_not_promise_enough(options, message):
+    with pytest.raises((TypeError, ValueError), match=message) as caught:
+        build_attention(**dict(score="dot") | options)
     assert "\n" not in str(caught.value)
+
+
+def test_the_cause_is_named_where_it_is_wrapped():
+    with pytest.raises(ValueError, match=r"sum to one, unlike those of rela inside of Hopfield\(Map\(rela\)\)"):
+        Attention(map=Hopfield(of=plain("rela"), iterations=2), read=Read(reading=READINGS["reinforce"]))
+    with pytest.raises(ValueError, match=r"read as they are, unlike those of Dropped inside of Gated\(Dropped"):
+        Attention(map=plain(), read=Gated(of=Dropped(of=Read(), rate=0.1)), block_size=2)
 
 
 def test_a_part_is_described_from_the_outside_to_the_inside():
@@ -101,11 +122,7 @@ COMPOSITIONS = {
     "the difference of two Hopfield networks": lambda: Difference(
         of=Hopfield(of=plain(), iterations=3), subtract=Subtract()
     ),
-    "a Hopfield network of differences": lambda: Hopfield(of=Difference(of=plain(), subtract=Subtract()), iterations=2),
     "a slope on a difference": lambda: Fitted(of=Difference(of=plain(), subtract=Subtract()), fit=Parallax()),
-    "largest scores of stick-breaking": lambda: Map(
-        score=ScaledDot(), normalize=TopKeys(of=normalize("stick_breaking"), count=3)
-    ),
     "largest scores in a window, of entmax": lambda: Map(
         score=ScaledDot(), normalize=TopKeys(of=Windowed(of=normalize("entmax15"), window=LocalM(size=2)), count=4)
     ),
@@ -146,25 +163,3 @@ def test_the_order_of_wrapping_is_the_order_of_the_operations():
     np.testing.assert_array_equal(jnp.sum(first, axis=-1), near)
     np.testing.assert_array_equal(jnp.sum(second, axis=-1), 1)
     assert not jnp.all(near)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("normalizer", ["sparsemax", "stick_breaking"])
-def test_forgetting_heads_of_any_normalizer_go_step_by_step(normalizer):
-    attention = build_attention(score="scaled_dot", normalize=normalizer, forget_heads=2)
-    heads = MultiHead(attention=attention, num_heads=2, features=4, order=CAUSAL)
-    mask, positions = jnp.ones(KEYS.shape[:2], bool), jnp.broadcast_to(jnp.arange(6), (2, 6))
-    whole = dict(key_mask=mask, positions=positions, method="extend")
-    params = heads.init(jax.random.key(0), KEYS, **whole)
-    expected = heads.apply(params, KEYS, **whole)[1].context
-
-    @compiled
-    def steps(params):
-        cache, contexts = heads.apply(params, 2, 6, method="start"), []
-        for i in range(6):
-            one = dict(key_mask=mask[:, :1], positions=positions[:, i : i + 1], cache=cache, method="extend")
-            cache, attended = heads.apply(params, KEYS[:, i : i + 1], **one)
-            contexts.append(attended.context)
-        return jnp.concatenate(contexts, axis=1)
-
-    np.testing.assert_allclose(steps(params), expected, atol=1e-5)

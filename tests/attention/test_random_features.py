@@ -9,7 +9,6 @@ import pytest
 from arrays import check_derivatives, compiled
 
 from attn_jax import attend
-from attn_jax.attention.build import build_attention
 from attn_jax.attention.random_features import (
     kernel_estimate,
     kernel_variance,
@@ -86,16 +85,6 @@ def test_the_linear_form_is_the_formula_with_the_score_of_random_features(factor
         nothing, gradient = compiled(lambda q: (nothing_of(q), jax.grad(lambda q: nothing_of(q).sum())(q)))(scaled[0])
         np.testing.assert_array_equal(nothing, 0)
         np.testing.assert_array_equal(gradient, 0)
-
-
-@pytest.mark.slow
-def test_many_features_come_near_to_softmax():
-    query, keys = (jnp.asarray(x, jnp.float32) for x in (QUERY, KEYS))
-    weights_of = lambda score: compiled(lambda q: attend(q, keys, score=score).weights)(query)  # noqa: E731
-    exact = weights_of("scaled_dot")
-    error = [np.abs(weights_of(RandomFeatures(num_features=m)) - exact).max() for m in (4, 1600)]
-    assert error[1] < 0.03 < error[0]
-    assert build_attention(score=RandomFeatures(), block_size=2).block_size == 2
 
 
 @pytest.mark.slow

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from arrays import check_derivatives, compiled
 
-from attn_jax import NORMALIZERS, MultiHead, attend
+from attn_jax import NORMALIZERS, MultiHead
 from attn_jax.attention.build import build_attention
-from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.normalizers import hardmax, softmax
 from attn_jax.attention.scores import Boxcar
 from attn_jax.attention.selection import top_keys_mask
@@ -71,13 +70,6 @@ def test_a_block_is_chosen_by_the_mean_of_its_unmasked_scores(size):
             np.testing.assert_array_equal(chosen, expected)
 
 
-def test_for_a_dot_product_the_score_of_a_block_is_that_of_its_mean_key():
-    query, keys = (RNG.normal(size=(n, 4)).astype(np.float32) for n in (6, 8))
-    got = compiled(lambda x: top_keys_mask(x, jnp.ones((6, 8), bool), 1, 4))(query @ keys.T)
-    best = np.argmax(query @ keys.reshape(2, 4, 4).mean(axis=1).T, axis=1)
-    np.testing.assert_array_equal(got, np.arange(8) // 4 == best[:, None])
-
-
 def test_selecting_blocks_is_deleting_the_other_keys_with_gradients():
     query, keys = (jnp.asarray(RNG.normal(size=(n, 4)), jnp.float32) for n in (1, 7))
     make = lambda **options: build_attention(score="dot", **options)  # noqa: E731
@@ -110,22 +102,6 @@ def test_each_head_selects_its_own_keys_and_causal_masks_come_first():
     assert np.all(weights[..., ~causal] == 0)
     np.testing.assert_array_equal((weights > 0).sum(-1), np.broadcast_to(np.minimum(np.arange(6) + 1, 2), (2, 4, 6)))
     assert len(np.unique(weights > 0, axis=1)) > 1
-
-
-@pytest.mark.slow
-def test_what_cannot_be_selected():
-    with pytest.raises(ValueError, match="top_keys is -1; expected at least 1"):
-        build_attention(score="dot", top_keys=-1)
-    with pytest.raises(ValueError, match="keys_per_block is 0; expected at least 1"):
-        build_attention(score="dot", top_keys=2, keys_per_block=0)
-    with pytest.raises(ValueError, match="keys_per_block=2 needs top_keys of at least 1"):
-        build_attention(score="dot", keys_per_block=2)
-    with pytest.raises(ValueError, match="block by block, unlike those of TopKeys"):
-        build_attention(score="dot", top_keys=2, block_size=3)
-    with pytest.raises(ValueError, match="do not combine it with top_keys"):
-        build_attention(score="dot", top_keys=2, monotonic=MonotonicSelection())
-    assert not build_attention(score="dot", top_keys=2).fusible
-    assert attend(jnp.ones((1, 2)), jnp.ones((3, 2))).weights.shape == (1, 3)
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from attn_jax.attention.parts import SUMS_TO_ONE
 from attn_jax.attention.scores import QKNorm, Softcap
 from attn_jax.attention.scores.base import unit
 from attn_jax.attention.signed import LocalLine, Parallax, Subtract, local_line_weights, tilt
-from attn_jax.models.kernel_regression.local_polynomial import effective_weights
 
 RNG = np.random.default_rng(0)
 QUERIES, KEYS, WIDTH = 3, 9, 4
@@ -37,15 +36,6 @@ def test_a_line_is_the_weighted_least_squares_fit_at_the_query():
         np.testing.assert_allclose(got[q], coefficients[0], rtol=1e-5)
 
 
-def test_it_reads_linear_functions_exactly_and_has_the_sum_of_the_weights():
-    slope, offset = RNG.normal(size=(WIDTH, 2)), RNG.normal(size=2)
-    lines = in_float64(local_line_weights, WEIGHTS, QUERY, KEY)
-    np.testing.assert_allclose(lines @ (KEY @ slope + offset), QUERY @ slope + offset, rtol=1e-5)
-    assert np.any(lines < 0)
-    half = in_float64(local_line_weights, WEIGHTS / 2, QUERY, KEY)
-    np.testing.assert_allclose(half, lines / 2, rtol=1e-10)
-
-
 def test_a_line_keeps_the_sum_of_the_weights_where_one_key_has_nearly_all_of_them():
     """In float32, between points that are many widths apart."""
     x, query = jnp.sort(jnp.asarray(5 * RNG.random((40, 1)), jnp.float32), axis=0), jnp.arange(0, 5, 0.1)[:, None]
@@ -53,12 +43,6 @@ def test_a_line_keeps_the_sum_of_the_weights_where_one_key_has_nearly_all_of_the
         weights = jax.nn.softmax(-0.5 * ((query - x.T) / width) ** 2)
         lines = compiled(lambda w: local_line_weights(w, query, x, 0.01))(weights)
         np.testing.assert_allclose(lines.sum(axis=-1), 1, atol=1e-4)
-
-
-def test_it_is_the_local_line_of_kernel_regression():
-    ours = in_float64(lambda *x: local_line_weights(*x), WEIGHTS, QUERY, KEY)
-    theirs = in_float64(lambda *x: effective_weights(*x, degree=1), WEIGHTS, QUERY, KEY)  # with its own ridge
-    np.testing.assert_allclose(ours, theirs, atol=1e-2)
 
 
 def test_a_large_ridge_or_keys_that_span_no_line_leave_the_weights():
@@ -177,14 +161,6 @@ def test_derivatives_in_float64():
 
 
 def test_what_weights_of_both_signs_do_not_go_together_with():
-    for fields, message in [
-        (dict(fit=LocalLine(), read="top"), "read=top needs weights that are never negative, unlike those of Fitted"),
-        (dict(difference=Subtract(), read="reinforce"), "read=reinforce needs weights that are never negative"),
-        (dict(fit=Parallax(), block_size=2), "block_size needs weights that can be computed block by block"),
-        (dict(difference=Subtract(), block_size=2), "unlike those of Difference"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            build_attention(score="dot", **fields)
     line = build_attention(score="dot", fit=LocalLine())
     assert not line.sums_to_one and SUMS_TO_ONE in line.map.promises
     with pytest.raises(ValueError, match="expected even, got 3"):

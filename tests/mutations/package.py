@@ -215,7 +215,7 @@ MUTATIONS = {
         "attention/hard/estimators.py",
         "return gradient_only(jnp.sum(weights * g, axis=-1)) - jnp.sum(",
         "return -jnp.sum(",
-        "attention/hard/test_estimators.py::test_a_critic_that_knows_the_losses_leaves_the_weights_no_noise",
+        "attention/hard/test_estimators.py::test_mean_over_all_outcomes_is_the_enumeration",
     ),
     "no_baseline": Mutation(
         "attention/hard/estimators.py",

@@ -55,12 +55,6 @@ def test_top_k_are_the_largest_log_probs_in_order(tied):
     np.testing.assert_allclose(values, -np.sort(-log_probs, axis=-1)[..., :3], rtol=1e-6)
 
 
-def test_an_rng_changes_nothing_where_nothing_is_sampled():
-    _, call = built(label_smoothing=0.3)
-    for rng in (None, jax.random.key(0)):
-        np.testing.assert_array_equal(call("loss", HIDDEN, TARGETS, None, rng), call("loss", HIDDEN, TARGETS))
-
-
 def test_label_smoothing_is_the_cross_entropy_with_the_smoothed_distribution():
     _, call = built(label_smoothing=0.3)
     loss, nll = call("loss", HIDDEN, TARGETS)

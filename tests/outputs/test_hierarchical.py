@@ -96,26 +96,32 @@ def test_probabilities_are_products_of_decisions_and_sum_to_one(layer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", [0.1, 3.0])
-@pytest.mark.parametrize("k", [1, 4, VOCAB])
-def test_the_search_finds_the_best_words(layer, k, scale):
-    given = params(layer, scale)
-    log_probs = compiled(lambda hidden: layer.apply(given, hidden, method="log_probs"))(HIDDEN)
-    values, words = compiled(lambda hidden: layer.apply(given, hidden, k, method="top_k"))(HIDDEN)
-    np.testing.assert_allclose(values, -np.sort(-log_probs, axis=-1)[..., :k], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(np.take_along_axis(log_probs, words, -1), values, rtol=1e-4, atol=1e-5)
-    _, correct = compiled(lambda *args: layer.apply(given, *args, method="nll_and_correct"))(
-        HIDDEN, np.where(np.arange(3) == 0, np.argmax(log_probs, -1), np.argmin(log_probs, -1))
-    )
-    np.testing.assert_array_equal(correct, np.broadcast_to(np.arange(3) == 0, (2, 3)))
+def test_the_search_finds_the_best_words(layer):
+    @compiled
+    def run(given, hidden):
+        call = lambda *args, method: layer.apply(given, hidden, *args, method=method)  # noqa: E731
+        log_probs = call(method="log_probs")
+        best = [call(k, method="top_k") for k in (1, 4, VOCAB)]
+        targets = jnp.where(jnp.arange(3) == 0, jnp.argmax(log_probs, -1), jnp.argmin(log_probs, -1))
+        return log_probs, best, call(targets, method="nll_and_correct")[1]
+
+    for scale in (0.1, 3.0):
+        log_probs, best, correct = run(params(layer, scale), HIDDEN)
+        for values, words in best:
+            expected = -np.sort(-log_probs, axis=-1)[..., : words.shape[-1]]
+            np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(np.take_along_axis(log_probs, words, -1), values, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(correct, np.broadcast_to(np.arange(3) == 0, (2, 3)))
 
 
 @pytest.mark.slow
 def test_of_equal_words_one_is_correct(layer):
-    given = jax.tree.map(jnp.zeros_like, params(layer, 1.0))
-    hidden = jnp.broadcast_to(HIDDEN.reshape(-1, HIDDEN.shape[-1])[0], (VOCAB, HIDDEN.shape[-1]))
-    log_probs = layer.apply(given, hidden[0], method="log_probs")
-    _, correct = layer.apply(given, hidden, jnp.arange(VOCAB), method="nll_and_correct")
+    given = jax.tree.map(np.zeros_like, params(layer, 1.0))
+    hidden = np.broadcast_to(HIDDEN[0, 0], (VOCAB, WIDTH))
+    call = lambda hidden, *args, method: layer.apply(given, hidden, *args, method=method)  # noqa: E731
+    log_probs, (_, correct) = compiled(
+        lambda x: (call(x[0], method="log_probs"), call(x, jnp.arange(VOCAB), method="nll_and_correct"))
+    )(hidden)
     assert np.sum(correct) == 1 and log_probs[np.argmax(correct)] == np.max(log_probs)
 
 

@@ -40,11 +40,10 @@ def test_results_of_every_layer_have_the_type_of_its_products(name):
     expected, words = compiled(results_of(layer))(params, hidden)
     assert {x.dtype for x in expected} == {np.dtype(np.float32)}
     with jax.enable_x64(True):
-        for dtype in (jnp.bfloat16, jnp.float32, jnp.float64):
-            for given in (jnp.float32, jnp.float64):
-                shapes, best = jax.eval_shape(results_of(layer_of(name, dtype)), params, hidden.astype(given))
-                assert [x.dtype for x in shapes[:-1]] == [jnp.promote_types(dtype, jnp.float32)] * 5
-                assert best.dtype == jnp.int32
+        for dtype, given in ((jnp.bfloat16, jnp.float32), (jnp.float32, jnp.float64), (jnp.float64, jnp.float32)):
+            shapes, best = jax.eval_shape(results_of(layer_of(name, dtype)), params, hidden.astype(given))
+            assert [x.dtype for x in shapes[:-1]] == [jnp.promote_types(dtype, jnp.float32)] * 5
+            assert best.dtype == jnp.int32
         found, best = compiled(results_of(layer_of(name, jnp.float64)))(params, hidden.astype(np.float64))
     np.testing.assert_array_equal(best, words)
     for x, y in zip(found[2:], expected[2:], strict=True):  # of the exact methods, which sample no words

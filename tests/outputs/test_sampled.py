@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from arrays import compiled
+from arrays import compiled, params_of
 
 from attn_jax.outputs import SampledSoftmax
 from attn_jax.outputs.criteria import (
@@ -129,8 +129,10 @@ def test_a_sampled_word_that_is_the_target_counts_for_nothing_in_blackout_and_im
         is_target=with_hit.is_target[:, [0, 2]],
     )
     for loss in (importance_sampling, blackout):
-        np.testing.assert_allclose(loss(with_hit), loss(without), rtol=1e-6)
-        gradient = jax.grad(lambda s, loss=loss: loss(scored(s, np.array([TARGET, TARGET])))[0])(scores)
+        slope = lambda s, loss=loss: jax.grad(lambda s: loss(scored(s, np.array([TARGET, TARGET])))[0])(s)  # noqa: E731
+        run = compiled(lambda s, one, other, loss=loss, slope=slope: (loss(one), loss(other), slope(s)))
+        one, other, gradient = run(scores, with_hit, without)
+        np.testing.assert_allclose(one, other, rtol=1e-6)
         assert np.all(np.isfinite(gradient))
 
 
@@ -191,12 +193,12 @@ def test_samples_have_the_probabilities_that_are_returned_with_them():
     hidden, targets = jnp.asarray(RNG.normal(size=(6, 3)), jnp.float32), jnp.arange(6)
     fixed = Fixed(probs=Distribution(unigram(COUNTS, power=0.5, reserved=4)))
     learned = Learned(probs=Distribution(unigram(COUNTS, power=0.5, reserved=4)), num_classes=3)
-    params = learned.init(jax.random.key(0), jax.random.key(0), 4, hidden, targets)
+    params = {"params": params_of(learned, jax.random.key(0), num_samples=4, hidden=hidden, targets=targets)}
     for call in (
-        lambda rng, k, targets: fixed.apply({}, rng, k, hidden, targets),
-        lambda rng, k, targets: learned.apply(params, rng, k, hidden, targets),
+        lambda rng: fixed.apply({}, rng, num, hidden, targets),
+        lambda rng: learned.apply(params, rng, num, hidden, targets),
     ):
-        proposed = call(jax.random.key(1), num, jnp.arange(6))
+        proposed = compiled(call)(jax.random.key(1))
         share = np.bincount(proposed.words, minlength=8) / num
         probs = np.zeros(8)
         probs[proposed.words] = np.exp(proposed.log_q)
@@ -207,24 +209,34 @@ def test_samples_have_the_probabilities_that_are_returned_with_them():
 
 @pytest.mark.slow
 def test_a_learned_proposal_trains_itself_and_leaves_the_model_alone():
-    hidden, targets = jnp.asarray(RNG.normal(size=(6, 3)), jnp.float32), jnp.array([4, 4, 1, 6, 7, 5])
-    learned = Learned(probs=Distribution(unigram(COUNTS, reserved=4)), num_classes=3)
-    params = learned.init(jax.random.key(0), jax.random.key(0), 4, hidden, targets)
+    hidden, targets, params, learned = a_learned_proposal()
     loss = lambda params, hidden: jnp.sum(learned.apply(params, jax.random.key(0), 4, hidden, targets).loss)  # noqa: E731
-    value, (of_params, of_hidden) = jax.value_and_grad(loss, (0, 1))(params, hidden)
-    assert value == 0 and np.all(np.asarray(of_hidden) == 0)
-    assert np.any(np.asarray(of_params["params"]["classes"]["kernel"]) != 0)
+    value, (of_params, of_hidden) = compiled(jax.value_and_grad(loss, (0, 1)))(params, hidden)
+    assert value == 0 and np.all(of_hidden == 0)
+    assert np.any(of_params["params"]["classes"]["kernel"] != 0)
 
 
 @pytest.mark.slow
 def test_padding_has_no_part_in_a_learned_proposal():
+    hidden, targets, params, learned = a_learned_proposal()
+
+    @compiled
+    def run(hidden, targets):
+        call = lambda hidden, targets: learned.apply(params, jax.random.key(1), 4, hidden, targets)  # noqa: E731
+        padded = call(jnp.concatenate([hidden, 9 * hidden]), jnp.concatenate([targets, 0 * targets]))
+        return padded.log_q_of_targets[:6], call(hidden, targets).log_q_of_targets, call(hidden, 0 * targets).log_q
+
+    padded, plain, of_padding = run(hidden, targets)
+    np.testing.assert_allclose(padded, plain, rtol=1e-5)
+    assert np.isfinite(of_padding).all()
+
+
+def a_learned_proposal():
+    """(hidden, targets, parameters, module)."""
     hidden, targets = jnp.asarray(RNG.normal(size=(6, 3)), jnp.float32), jnp.array([4, 4, 1, 6, 7, 5])
     learned = Learned(probs=Distribution(unigram(COUNTS, reserved=4)), num_classes=3)
-    params = learned.init(jax.random.key(0), jax.random.key(0), 4, hidden, targets)
-    call = lambda hidden, targets: learned.apply(params, jax.random.key(1), 4, hidden, targets)  # noqa: E731
-    padded = call(jnp.concatenate([hidden, 9 * hidden]), jnp.concatenate([targets, 0 * targets]))
-    np.testing.assert_allclose(padded.log_q_of_targets[:6], call(hidden, targets).log_q_of_targets, rtol=1e-5)
-    assert np.isfinite(call(hidden, 0 * targets).log_q).all()
+    params = params_of(learned, jax.random.key(0), num_samples=4, hidden=hidden, targets=targets)
+    return hidden, targets, {"params": params}, learned
 
 
 def layer(**options):
@@ -239,14 +251,17 @@ def test_the_exact_methods_agree(tied):
     hidden, embedding = (jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in ((2, 3, 4), (8, 4)))
     targets = jnp.asarray(RNG.integers(0, 8, (2, 3)))
     softmax = layer(tied=tied)
-    params = softmax.init(jax.random.key(0), hidden, targets, embedding, jax.random.key(1), method="loss")
-    call = lambda method, *args: softmax.apply(params, hidden, *args, embedding, method=method)  # noqa: E731
-    log_probs = np.asarray(call("log_probs"))
+    params = {"params": params_of(softmax, hidden, targets, embedding, jax.random.key(1), method="loss")}
+
+    @compiled
+    def run(hidden, embedding):
+        call = lambda method, *args: softmax.apply(params, hidden, *args, embedding, method=method)  # noqa: E731
+        return call("log_probs"), call("top_k", 4), call("nll_and_correct", targets)
+
+    log_probs, (values, words), (nll, correct) = run(hidden, embedding)
     np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-5)
-    values, words = call("top_k", 4)
     np.testing.assert_array_equal(words, np.argsort(-log_probs, axis=-1)[..., :4])
     np.testing.assert_allclose(values, -np.sort(-log_probs, axis=-1)[..., :4], rtol=1e-5, atol=1e-6)
-    nll, correct = call("nll_and_correct", targets)
     np.testing.assert_allclose(nll, -np.take_along_axis(log_probs, targets[..., None], -1)[..., 0], rtol=1e-5)
     np.testing.assert_array_equal(correct, np.argmax(log_probs, -1) == targets)
 
@@ -255,9 +270,11 @@ def test_the_exact_methods_agree(tied):
 def test_the_loss_tends_to_the_full_one():
     hidden, targets = jnp.asarray(RNG.normal(size=(3, 4)), jnp.float32), jnp.array([1, 5, 7])
     softmax = layer().clone(num_samples=20_000)
-    params = softmax.init(jax.random.key(0), hidden, targets, None, jax.random.key(1), method="loss")
-    loss, nll = softmax.apply(params, hidden, targets, None, jax.random.key(2), method="loss")
-    exact, _ = softmax.apply(params, hidden, targets, method="nll_and_correct")
+    params = params_of(softmax, hidden, targets, None, jax.random.key(1), method="loss")
+    call = lambda params, *args, method: softmax.apply({"params": params}, hidden, targets, *args, method=method)  # noqa: E731
+    (loss, nll), (exact, _) = compiled(
+        lambda params: (call(params, None, jax.random.key(2), method="loss"), call(params, method="nll_and_correct"))
+    )(params)
     np.testing.assert_allclose(loss, exact, atol=0.03)
     np.testing.assert_array_equal(loss, nll)
 
@@ -266,17 +283,21 @@ def test_the_loss_tends_to_the_full_one():
 def test_a_learned_normalizer_is_a_parameter_of_noise_contrastive_estimation():
     hidden, targets = jnp.asarray(RNG.normal(size=(3, 4)), jnp.float32), jnp.array([1, 5, 7])
     softmax = layer(criterion=noise_contrastive, learned_normalizer=True)
-    params = softmax.init(jax.random.key(0), hidden, targets, None, jax.random.key(1), method="loss")["params"]
+    params = params_of(softmax, hidden, targets, None, jax.random.key(1), method="loss")
 
-    def loss(log_z):
-        changed = {"params": params | {"log_normalizer": log_z}}
-        return jnp.sum(softmax.apply(changed, hidden, targets, None, jax.random.key(2), method="loss")[0])
+    @compiled
+    def loss(log_z, bias):
+        def total(log_z):
+            changed = {"params": params | {"log_normalizer": log_z, "bias": bias}}
+            return jnp.sum(softmax.apply(changed, hidden, targets, None, jax.random.key(2), method="loss")[0])
 
-    assert abs(jax.grad(loss)(jnp.zeros(()))) > 0.1
+        return jax.value_and_grad(total)(log_z)
+
+    zero = np.zeros((), np.float32)
+    assert abs(loss(zero, params["bias"])[1]) > 0.1
     # A normalizer log Z is the same as biases that are lower by log Z, for the targets and for the noise.
-    lower = {"params": params | {"bias": params["bias"] - 0.7}}
-    expected = softmax.apply(lower, hidden, targets, None, jax.random.key(2), method="loss")[0]
-    np.testing.assert_allclose(loss(jnp.float32(0.7)), jnp.sum(expected), rtol=1e-5)
+    expected = loss(zero, params["bias"] - np.float32(0.7))[0]
+    np.testing.assert_allclose(loss(np.float32(0.7), params["bias"])[0], expected, rtol=1e-5)
 
 
 def test_without_an_rng_there_is_an_error():

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arrays import compiled
 
 from attn_jax.outputs import OUTPUTS, OutputSetting
 from attn_jax.outputs.frequencies import Frequencies
@@ -11,11 +12,12 @@ from attn_jax.outputs.top_k import GROUP, top_k
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size, k", [(5, 5), (GROUP, 1), (3 * GROUP, 1), (7 * GROUP + 5, 3), (1000, 7)])
+@pytest.mark.parametrize("size, k", [(5, 5), (GROUP, 1), (7 * GROUP + 5, 3)])
 def test_they_are_those_of_a_search_among_all(size, k):
     x = jnp.asarray(np.random.default_rng(size).normal(size=(2, 3, size)), jnp.float32)
     x = x.at[0].set(-jnp.inf).at[0, :, -1].set(0.0).at[1, 0].set(-(x[1, 0] ** 2))
-    for got, expected in zip(top_k(x, k), jax.lax.top_k(x, k), strict=True):
+    both = compiled(lambda x: (top_k(x, k), jax.lax.top_k(x, k)))
+    for got, expected in zip(*both(x), strict=True):
         np.testing.assert_array_equal(got, expected)
 
 
@@ -31,7 +33,7 @@ def test_no_words_and_more_than_there_are_is_an_error_of_each_layer(name, k):
     options = {"num_samples": 2} if hasattr(OUTPUTS[name], "num_samples") else {}
     layer = OUTPUTS[name](**options).build(OutputSetting(vocab_size=9, counts=np.arange(1, 10)))
     with pytest.raises(ValueError, match=rf"top_k: k is {k}; expected 1 to 9"):
-        layer.init(jax.random.key(0), jnp.ones((2, 3)), k, method="top_k")
+        jax.eval_shape(lambda rng: layer.init(rng, jnp.ones((2, 3)), k, method="top_k"), jax.random.key(0))
 
 
 def test_counts_are_whole_numbers():

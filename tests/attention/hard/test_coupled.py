@@ -26,10 +26,7 @@ PROBLEMS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def double_precision():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def estimate_of(p, f, baseline=0.0):

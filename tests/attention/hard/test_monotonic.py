@@ -195,20 +195,14 @@ def test_masking_a_key_is_deleting_it(kind, run):
     assert np.all(aligned.log_posterior[..., ~kept] == -np.inf) and np.all(gradient[..., ~kept] == 0)
 
 
-def test_extreme_scores_and_losses_stay_finite(run):
-    for scale in [1e4, 1e30]:
-        aligned, gradients = run(SCORES * np.float32(scale), JUMPS, NLL * np.float32(scale), MASK, REAL)
-        assert not any(np.any(np.isnan(leaf)) for leaf in jax.tree.leaves(aligned))
-        assert np.all(np.isfinite(aligned.nll[~NO_KEY]))
-        assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
-
-
-def test_an_impossible_token_has_infinite_loss_and_no_gradient(run):
-    nll = NLL.copy()
-    nll[:, 1] = np.inf
-    aligned, gradients = run(SCORES, JUMPS, nll, MASK, REAL)
-    np.testing.assert_array_equal(aligned.nll[:, 1][REAL[:, 1]], np.inf)
+@pytest.mark.parametrize("scale", [1e4, 1e30, None])
+def test_extreme_scores_and_losses_stay_finite_and_impossible_tokens_have_no_gradient(run, scale):
+    nll, scores = (NLL * np.float32(scale), SCORES * np.float32(scale)) if scale else (NLL.copy(), SCORES)
+    if scale is None:
+        nll[:, 1] = np.inf
+    aligned, gradients = run(scores, JUMPS, nll, MASK, REAL)
     assert not any(np.any(np.isnan(leaf)) for leaf in jax.tree.leaves(aligned))
+    assert np.all(np.isfinite(aligned.nll[~NO_KEY])) if scale else np.all(aligned.nll[:, 1][REAL[:, 1]] == np.inf)
     assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
 
 
@@ -240,23 +234,6 @@ def test_update_of_all_words_at_once():
     np.testing.assert_allclose(np.exp(log_posterior), joint / joint.sum(1, keepdims=True), rtol=1e-5)
 
 
-def test_independent_alignments_are_a_product_of_marginals():
-    """IBM model 1: the sum over alignments of products is the product over steps of sums (Wu 2018)."""
-    aligned, _ = run_of((False, False))(SCORES, JUMPS, NLL, MASK, REAL)
-    weights = np.where(MASK[:, None], np.exp(SCORES), 0)
-    with np.errstate(invalid="ignore"):
-        marginals = (weights * np.exp(-NLL)).sum(-1) / weights.sum(-1)
-    seen = REAL & ~NO_KEY[:, None]
-    np.testing.assert_allclose(aligned.nll[seen], -np.log(marginals[seen]), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("is_monotonic", [False, True])
-def test_jumps_of_zero_are_none(is_monotonic):
-    without, _ = run_of((is_monotonic, False))(SCORES, JUMPS, NLL, MASK, REAL)
-    zeros, _ = run_of((is_monotonic, True))(SCORES, 0 * JUMPS, NLL, MASK, REAL)
-    np.testing.assert_allclose(without.nll, zeros.nll, rtol=1e-5, atol=1e-6)
-
-
 def test_transitions_are_distributions_which_never_go_left_if_monotonic(kind):
     logs = compiled(functools.partial(transitions, kind))(SCORES, JUMPS, MASK)
     assert logs.shape == (B, T, S if any(kind) else 1, S)
@@ -277,18 +254,6 @@ def test_without_first_every_step_moves_on_from_somewhere():
     )(SCORES, JUMPS, MASK)
     np.testing.assert_array_equal(logs[:, 1:], first_is_free[:, 1:])
     np.testing.assert_array_equal(np.exp(logs[:, 0]) > 0, MASK[:, None] & np.triu(np.ones((S, S), bool)))
-
-
-@pytest.mark.parametrize("has_jumps", [False, True])
-def test_monotonic_alignments_never_go_left(has_jumps):
-    pinned = np.where(np.arange(S) == 2, 0, np.inf).astype(np.float32)  # the first token can only come from 2
-    nll = NLL.copy()
-    nll[:, 0] = pinned
-    mask = np.ones_like(MASK)
-    aligned, gradients = run_of((True, has_jumps))(SCORES, JUMPS, nll, mask, np.ones_like(REAL))
-    assert np.all(aligned.log_predictive[:, 0] > -np.inf) and np.all(aligned.log_predictive[:, 1:, :2] == -np.inf)
-    assert np.all(aligned.log_predictive[:, 1:, 2:] > -np.inf)
-    assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
 
 
 def test_an_even_number_of_jumps_has_no_middle():
@@ -354,13 +319,6 @@ def test_hard_weights_walks_to_the_first_key_that_is_selected():
     np.testing.assert_array_equal(gradient, 0)
 
 
-def test_expected_is_hard_where_select_is_zero_or_one():
-    select = (SELECT >= 0.5).astype(np.float32)
-    expected, gradient = chain_of(expected_weights)(select, MASK)
-    np.testing.assert_array_equal(expected, chain_of(hard_weights)(select, MASK)[0])
-    assert np.all(np.isfinite(gradient))
-
-
 @pytest.mark.parametrize("rubbish", [np.nan, np.inf, -3e38])
 def test_the_select_of_a_masked_key_changes_nothing(rubbish):
     select = np.where(MASK[:, None], SELECT, np.float32(rubbish))
@@ -369,15 +327,6 @@ def test_the_select_of_a_masked_key_changes_nothing(rubbish):
         for one, other in zip(chain_of(align)(select, MASK), expected, strict=True):
             np.testing.assert_array_equal(one, other)
             assert np.all(np.isfinite(one)) and np.all(one[~np.broadcast_to(MASK[:, None], one.shape)] == 0)
-
-
-@pytest.mark.parametrize("gone", [0, 3])  # where the process starts, and at the end
-def test_expected_weights_of_a_masked_key_is_that_of_a_deleted_one(gone):
-    kept = np.arange(S) != gone
-    weights, _ = chain_of(expected_weights)(SELECT, np.broadcast_to(kept, MASK.shape))
-    deleted, _ = chain_of(expected_weights)(SELECT[..., kept], np.ones((B, S - 1), bool))
-    np.testing.assert_allclose(weights[..., kept], deleted, atol=1e-6)
-    assert np.all(weights[..., gone] == 0)
 
 
 def test_expected_weights_gradient_by_finite_differences():

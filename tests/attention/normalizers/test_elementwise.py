@@ -4,7 +4,6 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 from arrays import compiled, params_of
@@ -87,14 +86,6 @@ def test_the_score_of_a_masked_key_changes_nothing(weights_and_gradient, rubbish
         assert np.all(np.isfinite(got))
 
 
-@pytest.fixture
-def without_type_checks():
-    """Arguments reach the code as they do outside of the tests."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
 @pytest.mark.slow
 def test_a_mask_that_is_added_or_has_another_shape_is_refused(name, without_type_checks):
     normalize = normalizer(name)
@@ -106,18 +97,21 @@ def test_a_mask_that_is_added_or_has_another_shape_is_refused(name, without_type
 
 
 @pytest.mark.slow
-def test_masking_a_key_is_deleting_it(name, weights_and_gradient):
-    kept = MASK[0]
-    weights, gradient = weights_and_gradient(SCORES, kept)  # one mask for all rows
+def test_masking_a_key_is_deleting_it_and_a_vmap_over_rows_is_the_whole(name, weights_and_gradient):
+    kept, normalize = MASK[0], normalizer(name)
+    of_rows = name not in ("scalable_entmax", "contextual_softmax")  # their query has the rows, too
 
     @compiled
-    def deleted(scores):
-        weights, pull = jax.vjp(normalizer(name), scores)
-        return weights, pull(jnp.asarray(SENSES[:, kept]))[0]
+    def run(scores, mask):
+        weights, pull = jax.vjp(normalize, scores[:, kept])
+        rows = jax.vmap(normalize)(scores, mask) if of_rows else normalize(scores, mask)
+        return weights, pull(jnp.asarray(SENSES[:, kept]))[0], rows
 
-    expected_weights, expected_gradient = deleted(SCORES[:, kept])
+    weights, gradient = weights_and_gradient(SCORES, kept)  # one mask for all rows
+    expected_weights, expected_gradient, rows = run(SCORES, MASK)
     np.testing.assert_allclose(weights[:, kept], expected_weights, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(gradient[:, kept], expected_gradient, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(rows, weights_and_gradient(SCORES, MASK)[0], atol=1e-6)
 
 
 @pytest.mark.slow
@@ -142,8 +136,8 @@ def test_softmax_is_its_formula():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
-def test_half_precision_is_computed_in_single(name, dtype, weights_and_gradient):
+def test_half_precision_is_computed_in_single(weights_and_gradient, dtype=jnp.float16):
+    """The weights in bfloat16 are in test_types.py."""
     scores = SCORES.astype(dtype)
     rounding = float(jnp.finfo(dtype).eps)
     weights, gradient = weights_and_gradient(scores, MASK)
@@ -154,14 +148,6 @@ def test_half_precision_is_computed_in_single(name, dtype, weights_and_gradient)
     np.testing.assert_allclose(gradient.astype(np.float32), expected_gradient, atol=8 * rounding)
     for array in weights_and_gradient(np.where(MASK, scores * dtype(1000), dtype(np.nan)), MASK):
         assert np.all(np.isfinite(array.astype(np.float32)))
-
-
-@pytest.mark.slow
-def test_a_vmap_over_rows_is_the_whole(name, weights_and_gradient):
-    if name in ("scalable_entmax", "contextual_softmax"):
-        pytest.skip("its query has the rows, too")
-    expected, _ = weights_and_gradient(SCORES, MASK)
-    np.testing.assert_allclose(compiled(jax.vmap(normalizer(name)))(SCORES, MASK), expected, atol=1e-6)
 
 
 def test_hardmax_is_one_at_the_first_of_the_best_keys_and_has_no_gradient():

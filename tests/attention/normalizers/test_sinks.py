@@ -9,15 +9,7 @@ from arrays import check_derivatives, compiled
 from attn_jax import attend
 from attn_jax.attention.hard.monotonic import expected_weights
 from attn_jax.attention.normalizers import NORMALIZERS
-from attn_jax.attention.normalizers.base import softmax
-from attn_jax.attention.normalizers.sinks import (
-    LearnedSink,
-    softmax_one,
-    softmax_with_sink,
-    softpick,
-    stick_breaking,
-    unnormalized_sigmoid,
-)
+from attn_jax.attention.normalizers.sinks import LearnedSink, softpick, stick_breaking
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(0, 2, (5, 6))
@@ -81,16 +73,6 @@ def test_softmax_with_a_sink_is_softmax_with_one_more_key():
     np.testing.assert_allclose(attend(query, keys, values, normalize="softmax_one").context, expected, atol=1e-6)
 
 
-def test_a_sink_multiplies_softmax_by_a_function_of_the_logsumexp():
-    scores = SCORES.astype(np.float32)
-    weights = compiled(lambda x: softmax_with_sink(x, None, SINK))(scores)
-    share = sigmoid(np.log(np.exp(scores).sum(-1, keepdims=True)) - SINK)
-    np.testing.assert_allclose(weights, compiled(softmax)(scores) * share, rtol=1e-5)
-    np.testing.assert_allclose(
-        compiled(lambda x: softmax_with_sink(x, None, -jnp.inf))(scores), compiled(softmax)(scores)
-    )
-
-
 def test_each_head_has_its_sink():
     scores = RNG.normal(size=(2, 3, 4, 5)).astype(np.float32)
     sinks = np.array([-1, 0, 4], np.float32)[:, None, None]
@@ -99,12 +81,6 @@ def test_each_head_has_its_sink():
     np.testing.assert_allclose(weights, np.exp(scores) / (np.exp(sinks) + np.exp(scores).sum(-1, keepdims=True)), 1e-5)
     fresh = module.init(jax.random.key(0), jnp.asarray(scores))["params"]["sink"]
     assert fresh.shape == (3, 1, 1) and np.all(fresh == 0)  # softmax_one
-
-
-def test_equal_scores_of_a_sigmoid_give_the_mean_of_many_values():
-    for number in (10, 1000):
-        total = compiled(unnormalized_sigmoid)(np.zeros(number, np.float32)).sum()
-        np.testing.assert_allclose(total, number / (1 + number), rtol=1e-5)
 
 
 def test_softpick_of_scores_far_apart_and_near_zero():
@@ -122,14 +98,3 @@ def test_stick_breaking_is_monotonic_attention_from_the_other_end():
     backwards = compiled(lambda z, mask: expected_weights(jax.nn.sigmoid(z), jnp.asarray(start), mask))
     expected = backwards(scores[:, ::-1], mask[:, ::-1])[:, ::-1]
     np.testing.assert_allclose(compiled(stick_breaking)(scores, mask), expected, atol=1e-6)
-
-
-def test_newer_keys_take_from_older_ones_and_causal_masks_hide_them():
-    scores = RNG.normal(size=(4, 4)).astype(np.float32)
-    causal = np.tril(np.ones((4, 4), bool))
-    depends = compiled(jax.jacobian(lambda z: stick_breaking(z, jnp.asarray(causal))))(scores) != 0  # [q, k, q, k]
-    for q, k in np.ndindex(4, 4):
-        expected = np.zeros((4, 4), bool)
-        expected[q, k : q + 1] = k <= q  # a weight depends on its own key and on newer ones
-        np.testing.assert_array_equal(depends[q, k], expected)
-    np.testing.assert_allclose(softmax_one(jnp.zeros(3)), 0.25)

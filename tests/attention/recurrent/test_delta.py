@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.test_util import check_grads
+from arrays import check_derivatives, compiled
 
 from attn_jax.attention.recurrent.delta import unit_lower_inverse
 
@@ -14,17 +14,16 @@ def lower_of(n, lead=(2, 3)):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 12])
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
 def test_the_inverse_is_that_of_lapack(n):
-    lower = lower_of(n)
-    np.testing.assert_allclose(unit_lower_inverse(lower), np.linalg.inv(np.eye(n) + lower), rtol=1e-4, atol=1e-5)
+    lower = np.asarray(lower_of(n))
+    found, expected = compiled(unit_lower_inverse)(lower), np.linalg.inv(np.eye(n) + lower)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [1, 3, 6])
-def test_derivatives_of_any_order_and_mode(n):
-    inverse = lambda x: unit_lower_inverse(jnp.asarray(x))  # noqa: E731
-    check_grads(inverse, (lower_of(n, lead=(2,)),), order=2, rtol=2e-2, atol=2e-2)
+def test_derivatives_in_float64():
+    check_derivatives(lambda x: jnp.sum(jnp.sin(unit_lower_inverse(x))), np.asarray(lower_of(6, (2,)), np.float64))
 
 
 @pytest.mark.slow

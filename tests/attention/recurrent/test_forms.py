@@ -73,8 +73,7 @@ def measured(name, wide):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wide", [False, True])
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(("name", "wide"), [(name, True) for name in RULES] + [("gated delta", False), ("mesa", False)])
 def test_all_forms_are_equal_in_value_and_gradient(name, wide):
     contexts, states, gradients = measured(name, wide)
     tolerance = dict(rtol=0, atol=1e-12 if wide else 2e-5)
@@ -90,49 +89,22 @@ def test_all_forms_are_equal_in_value_and_gradient(name, wide):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["normalized and faded", "delta gated by column"])
-def test_every_chunk_size_gives_the_same(name):
-    with jax.enable_x64(True):
-
-        @compiled
-        def run(*arrays):
-            rule, query, writes = writes_of(name, *arrays, jnp.asarray(MASK))
-            sizes = [size for size in range(1, LENGTH + 2) if size not in SIZES]
-            return dense(rule, query, writes)[0], [chunked(rule, query, writes, size)[1] for size in sizes]
-
-        expected, contexts = run(*arrays())
-    for context in contexts:
-        np.testing.assert_allclose(context, expected, atol=1e-12)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
-def test_masking_a_key_is_deleting_it(name):
+def test_masking_a_key_is_deleting_it_and_no_context_depends_on_a_later_position(name):
+    given, everything, places = [x[1] for x in arrays()], np.ones(LENGTH, bool), np.arange(LENGTH)[:, None]
     with jax.enable_x64(True):
-        given = [x[1] for x in arrays()]
         run = compiled(lambda given, mask: chunked(*writes_of(name, *given, mask), 3)[1])
-        masked = run(given, MASK[1])
-        deleted = run([x[MASK[1]] for x in given], np.ones(MASK[1].sum(), bool))
+        masked, whole = run(given, MASK[1]), run(given, everything)
+        deleted = run([x[MASK[1]] for x in given], everything[: MASK[1].sum()])
+        later = [run([given[0], *(x + (places >= first) for x in given[1:])], everything) for first in range(1, LENGTH)]
     np.testing.assert_allclose(masked[MASK[1]], deleted, atol=1e-12)
+    for first, context in enumerate(later, 1):
+        np.testing.assert_allclose(context[:first], whole[:first], atol=1e-12)
+        assert np.all(np.abs(context - whole)[first:].max(axis=-1) > 1e-6)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RULES)
-def test_no_context_depends_on_a_later_position(name):
-    def of_values(shift):
-        given = [jnp.asarray(x[0], jnp.float32) + shift for x in arrays()[1:]]
-        return chunked(*writes_of(name, jnp.asarray(arrays()[0][0], jnp.float32), *given), 3)[1]
-
-    slopes = compiled(jax.jacfwd(of_values))(jnp.zeros((LENGTH, 1)))[..., 0]  # [query, columns, key]
-    slopes = np.abs(slopes).max(axis=1)
-    np.testing.assert_allclose(np.triu(slopes, 1), 0, atol=1e-6)
-    assert np.all(slopes[np.tril_indices(LENGTH)] > 1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["normalized and faded", "delta gated by column", "mesa", "mesa by conjugate gradient"]
-)
+@pytest.mark.parametrize("name", ["normalized and faded", "delta gated by column", "mesa by conjugate gradient"])
 def test_derivatives_of_first_and_second_order(name):
     """Of a chunk that follows other writes; conjugate gradient has the derivatives of the solution."""
 
@@ -180,10 +152,16 @@ def test_chunk_sizes_below_one_and_decays_of_another_width_are_refused():
 def test_what_is_before_a_reset_is_gone_and_later_decays_are_kept(reset):
     query, keys, values, _, _ = (jnp.asarray(x[0], jnp.float32) for x in arrays())
     decays = jnp.full((LENGTH, 1), -0.5)
-    contexts, _ = forms_of(Linear(), query, make_writes(keys, values, log_decay=decays.at[3].set(reset)))
-    after = make_writes(keys[3:], values[3:], log_decay=decays[3:])
+
+    @compiled
+    def run(query, keys, values):
+        after = make_writes(keys[3:], values[3:], log_decay=decays[3:])
+        writes = make_writes(keys, values, log_decay=decays.at[3].set(reset))
+        return forms_of(Linear(), query, writes)[0], dense(Linear(), query[3:], after)[0]
+
+    contexts, expected = run(query, keys, values)
     for context in contexts:
-        np.testing.assert_allclose(context[3:], dense(Linear(), query[3:], after)[0], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(context[3:], expected, rtol=1e-3, atol=1e-4)
 
 
 def test_the_value_of_a_masked_key_may_be_anything():
@@ -197,11 +175,11 @@ def test_the_value_of_a_masked_key_may_be_anything():
 def test_a_decay_may_have_axes_that_the_keys_lack():
     query, keys, values, _, _ = (jnp.asarray(x[0], jnp.float32) for x in arrays())
     decays = -jnp.exp(jnp.asarray(np.random.default_rng(1).normal(size=(3, LENGTH, 1)), jnp.float32))
-    contexts, _ = forms_of(Linear(), query, make_writes(keys, values, log_decay=decays))
+    alone = lambda decay: dense(Linear(), query, make_writes(keys, values, log_decay=decay))[0]  # noqa: E731
+    all_forms = lambda decays: forms_of(Linear(), query, make_writes(keys, values, log_decay=decays))[0]  # noqa: E731
+    contexts, expected = compiled(lambda decays: (all_forms(decays), [alone(decay) for decay in decays]))(decays)
     for context in contexts:
-        for head in range(3):
-            alone = dense(Linear(), query, make_writes(keys, values, log_decay=decays[head]))[0]
-            np.testing.assert_allclose(context[head], alone, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(context, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -210,6 +188,8 @@ def test_many_resets_leave_the_digits_of_what_comes_after():
     query, keys, values = (jnp.asarray(rng.normal(size=(512, n)), jnp.float32) for n in (4, 4, 3))
     decays = np.where(np.arange(512) % 2 == 0, -np.inf, -0.01)[:, None]
     writes = make_writes(keys, values, log_decay=jnp.asarray(decays, jnp.float32))
-    exact = recurrent(Linear(), query, writes)[1]
-    np.testing.assert_allclose(dense(Linear(), query, writes)[0], exact, atol=8e-3)
-    np.testing.assert_allclose(chunked(Linear(), query, writes, 64)[1], exact, atol=1e-3)
+    exact, whole, parts = compiled(
+        lambda *x: (recurrent(Linear(), *x)[1], dense(Linear(), *x)[0], chunked(Linear(), *x, 64)[1])
+    )(query, writes)
+    np.testing.assert_allclose(whole, exact, atol=8e-3)
+    np.testing.assert_allclose(parts, exact, atol=1e-3)

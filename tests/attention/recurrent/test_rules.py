@@ -93,30 +93,6 @@ def test_the_delta_rule_has_the_weights_of_one_triangular_system(gates):
     np.testing.assert_allclose(context, expected @ VALUES, atol=1e-12)
 
 
-def test_a_rate_of_one_replaces_the_value_of_a_key():
-    keys = UNIT[[0, 1, 0, 0, 0]]
-    context, _ = run(Delta(), keys, query=keys)
-    np.testing.assert_allclose(context[[0, 2, 3, 4]], VALUES[[0, 2, 3, 4]], atol=1e-12)
-
-
-@pytest.mark.slow
-def test_the_gated_delta_rule_is_the_delta_rule_with_open_gates_and_the_decay_at_small_rates():
-    ungated, weights = run(Delta(), UNIT, rates=RATES)
-    opened, opened_weights = run(Delta(), UNIT, rates=RATES, log_decay=np.zeros((5, 3)))
-    np.testing.assert_allclose(opened, ungated, atol=1e-12)
-    np.testing.assert_allclose(opened_weights, weights, atol=1e-12)
-    with jax.enable_x64(True):  # of first order in the rates
-
-        @compiled
-        def slope(rates):
-            query, keys, values, gates = map(jnp.asarray, (QUERY, UNIT, VALUES, GATES))
-            writes = lambda s: make_writes(keys, values, rates=s * rates, log_decay=gates)  # noqa: E731
-            return jax.jvp(lambda s: chunked(Delta(), query, writes(s), 2)[1], (0.0,), (1.0,))[1]
-
-        found = slope(RATES)
-    np.testing.assert_allclose(found, run(Linear(), UNIT, rates=RATES, log_decay=GATES)[0], atol=1e-12)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [0, 3])
 def test_mesa_is_ridge_regression_for_each_query(steps):

@@ -116,20 +116,6 @@ def test_query_or_keys_may_lack_the_batch(name):
         assert jax.eval_shape(score, *args).shape == (3, QUERIES, KEYS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SCORES)
-def test_keys_prepared_once_serve_one_query_after_the_other(name):
-    module, formula, params, query, keys = case(name, query_axes=(2,), key_axes=(2,))
-    variables = {"params": params}
-    prepared = compiled(lambda keys: module.apply(variables, keys, method="project_keys"))(keys)
-    one = compiled(lambda *args: module.apply(variables, *args))
-    for i in range(QUERIES):
-        scores = one(query[:, i : i + 1], prepared)
-        for b, j in np.ndindex(2, KEYS):
-            expected = formula(params, query[b, i], keys[b, j], j)
-            np.testing.assert_allclose(scores[b, 0, j], expected, rtol=1e-5, atol=1e-6)
-
-
 def test_location_reads_the_first_rows_so_that_padding_changes_nothing():
     module, _, params, query, keys = case("location")
     longer = np.concatenate([keys, keys[:2]])
@@ -156,7 +142,3 @@ def test_other_widths_than_promised_say_so(name, message):
     prepared = module.apply({"params": params}, jnp.asarray(keys), method="project_keys")
     with pytest.raises(ValueError, match=message):
         module.apply({"params": params}, jnp.zeros((QUERIES, 7)), prepared)
-
-
-def test_every_score_has_its_formula_here():
-    assert set(FORMULAS) == set(SCORES)

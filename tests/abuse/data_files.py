@@ -100,11 +100,7 @@ IMAGES = [
     ("a GIF called .png", {"format": "GIF"}, "1.png: a GIF image; expected a PNG or JPEG file"),
     ("a TIFF called .png", {"format": "TIFF"}, "1.png: a TIFF image; expected a PNG or JPEG file"),
     ("an animation", {"format": "PNG", "save_all": True}, "1.png: an animation of 2 images"),
-    (
-        "a photo on its side",
-        {"format": "JPEG", "exif": ON_ITS_SIDE},
-        "8 x 12 pixels|12 x 8 pixels",
-    ),
+    ("a photo on its side", {"format": "JPEG", "exif": ON_ITS_SIDE}, "8 x 12 pixels|12 x 8 pixels"),
 ]
 QUESTION = "3 Where is Mary?\toffice\t1\n"
 TWO = "1 Mary moved to the office.\n2 John went to the garden.\n"

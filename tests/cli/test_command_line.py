@@ -186,10 +186,7 @@ def test_a_work_directory_brings_its_config(tmp_path):
         ([QUICKSTART, "--helpfull"], "unknown option --helpfull; known: "),
         ([QUICKSTART, "--undefok=config.x", "--config.x=3"], "unknown config key x; "),
         (["--config="], "--config= names no file; expected a config such as --config=configs/quickstart.py"),
-        (
-            [QUICKSTART, "--config.train.num_steps=many"],
-            "--config.train.num_steps=many: expected an integer, such as ",
-        ),
+        ([QUICKSTART, "--config.train.num_steps=many"], "--config.train.num_steps=many: expected an integer, such as "),
         ([QUICKSTART, "--config.model.dropout=x"], "--config.model.dropout=x: expected a number, such as "),
         ([QUICKSTART, "--config.model.decoder.input_feeding=3"], "input_feeding=3: expected true or false, such as"),
         ([QUICKSTART, "--config.seeds=(1,"], "--config.seeds=(1,: expected a tuple, such as (0, 1)"),

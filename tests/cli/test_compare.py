@@ -214,11 +214,7 @@ def cut(path):
         ("result.json", lambda found: found | {"checksums": 1}, r"result\.json: expected the result of a run"),
         ("result.json", lambda found: found | {"config": {"train": 1}}, r"result\.json: expected the result of a run"),
         ("result.json", lambda found: found | {"checksums": {"examples": 1}}, "were measured on other sentences"),
-        (
-            "sentences.json",
-            lambda found: found | {"checksum": 1},
-            r"sentences\.json is of another measurement",
-        ),
+        ("sentences.json", lambda found: found | {"checksum": 1}, r"sentences\.json is of another measurement"),
         ("sentences.json", lambda found: found | {"checksum": None}, r"sentences\.json: expected the statistics of"),
         ("sentences.json", lambda found: {"statistics": {}}, r"sentences\.json: expected the statistics of sentences"),
         ("sentences.json", lambda found: with_loss(found, "x"), r"sentences\.json: expected the statistics of"),

@@ -346,10 +346,7 @@ def test_bad_data_is_one_clear_line_and_leaves_no_work_directory(server, data, t
     names = "--config.task.train=('folder', 'train.target')"
     assert told(None, names) == f"{tmp_path}/folder: is a directory; expected a text file"
     assert "the folder /nowhere does not exist either" in told(None, "--config.data_dir=/nowhere")
-    pieces = [
-        "--config.task.vocabulary=sentencepiece",
-        "--config.task.vocab_size=(5000, 30)",
-    ]
+    pieces = ["--config.task.vocabulary=sentencepiece", "--config.task.vocab_size=(5000, 30)"]
     assert re.fullmatch(
         r"the source vocabulary: vocab_size 5000 is too large for this text; the largest possible is \d+",
         told(None, *pieces),

@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 from damage import flips, points, without_checksum
 
-from attn_jax.data.data_files import (
-    data_checksums,
-    has_checksums,
-    load_kept,
-    load_vocabularies,
-    save_kept,
-)
+from attn_jax.data.data_files import data_checksums, has_checksums, load_kept, load_vocabularies, save_kept
 from attn_jax.data.facts import Kept
 from attn_jax.data.vocabulary import VOCABULARIES, Words
 from attn_jax.errors import UserError

@@ -165,8 +165,7 @@ def test_tags_come_first_then_the_lemma():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "\t", "a", "a>", "a\t", "\tV", "a\tV", "b <V> c\tV;PST;3;SG", "a\t;", "a\tV;;b c", "<\t<V>", "a\tb\tc"],
+    "text", ["", "\t", "a", "a>", "a\t", "\tV", "a\tV", "b <V> c\tV;PST;3;SG", "a\t;", "a\tV;;b c", "<\t<V>", "a\tb\tc"]
 )
 def test_whatever_is_split_into_tags_and_lemma_comes_back(text):
     vocabulary = Inflections.train([text, "x\tX"], vocab_size=100)

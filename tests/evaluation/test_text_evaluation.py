@@ -212,12 +212,7 @@ def test_weights_that_depend_on_the_output_are_those_of_the_output_that_has_the_
 
 
 @pytest.mark.parametrize(
-    "source",
-    [
-        Inflections(["<V>", "a", "b"]),
-        TaggedLemmas(["<V>", "a", "b"]),
-        TaggedTexts(Characters("ab"), ["V"]),
-    ],
+    "source", [Inflections(["<V>", "a", "b"]), TaggedLemmas(["<V>", "a", "b"]), TaggedTexts(Characters("ab"), ["V"])]
 )
 def test_an_unknown_letter_becomes_neither_a_tag_nor_the_eos_before_it(source):
     """The weights of source tokens are those of the text: larger ones of tags and eos do not count."""
@@ -434,10 +429,7 @@ def test_each_query_of_a_classifier_has_a_row(tmp_path, monkeypatch):
 
 
 def test_the_picture_of_a_language_model_says_what_its_rows_lack():
-    transformer = {
-        "model__attention__score": "scaled_dot",
-        "model__positions": "rotary",
-    }
+    transformer = {"model__attention__score": "scaled_dot", "model__positions": "rotary"}
     assert "the rest is on the target so far" in setup(model__name="language_model", **transformer).predictor.title
     assert setup().predictor.title == ""
 

@@ -41,12 +41,7 @@ RUNS = {
         "model__decoder__num_heads": 2,
         "model__decoder__feed_forward_size": 8,
     },
-    "memn2n": {
-        "task__name": "babi",
-        "model__name": "memn2n",
-        "task__buckets": "automatic",
-        "task__numbers": (1,),
-    },
+    "memn2n": {"task__name": "babi", "model__name": "memn2n", "task__buckets": "automatic", "task__numbers": (1,)},
 }
 SETTING = {"decode__batch_size": 3, "train__num_steps": 60}  # decode.max_length is 20, the bucket has 24 source tokens
 

@@ -79,12 +79,7 @@ def test_a_file_writes_parts_and_values_below_them():
     config.model.encoder.bidirectional = False
     config.model.attention.wrappers = sequence("top_keys", "gate", top_keys={"count": 4})
     found = change(config, {}).model
-    assert found.encoder.to_dict() == {
-        "name": "gru",
-        "num_layers": 2,
-        "bidirectional": False,
-        "recurrent_dropout": 0.0,
-    }
+    assert found.encoder.to_dict() == {"name": "gru", "num_layers": 2, "bidirectional": False, "recurrent_dropout": 0.0}
     assert found.attention.wrappers.pattern == ("top_keys", "gate")
     assert found.attention.wrappers.parts.top_keys.count == 4
 

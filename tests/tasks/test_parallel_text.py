@@ -130,10 +130,7 @@ def test_given_vocabularies_are_used(task):
         ({"num_examples": 46}, r"task.num_examples 46: expected 0 \(all\) to 45"),
         ({"num_examples": -1}, "task.num_examples -1: expected"),
         ({"vocab_size": (1000, 2)}, "the target vocabulary: vocab_size 2 is too small"),
-        (
-            {"vocabulary": SampledPiecesOptions()},
-            "the source vocabulary: vocab_size 1000 is too large .* is \\d+$",
-        ),
+        ({"vocabulary": SampledPiecesOptions()}, "the source vocabulary: vocab_size 1000 is too large .* is \\d+$"),
     ],
 )
 def test_wrong_options(task, options, message):

@@ -275,11 +275,7 @@ def test_wrong_files(folder, content, message):
 @pytest.mark.parametrize(
     "text, options, message",
     [
-        (
-            "a b\n" * 30,
-            {},
-            "^no training examples are left: of 30 there are 20 held out for validation, and",
-        ),
+        ("a b\n" * 30, {}, "^no training examples are left: of 30 there are 20 held out for validation, and"),
         ("a b\n", {}, "^the training text has 1 lines, too few to hold 1 of them out; name a validation file"),
         ("a b c\n", {"block": 5}, "^the training text has 3 words, too few to hold 5 of them out; .* task.block$"),
     ],

@@ -114,15 +114,7 @@ FROM_FILES = {
         regression,
     )
 }
-GENERATED = {
-    "dates",
-    "sequences",
-    "zipf",
-    "recall",
-    "flip_flop",
-    "addition",
-    "permutations",
-}  # by a seed
+GENERATED = {"dates", "sequences", "zipf", "recall", "flip_flop", "addition", "permutations"}  # by a seed
 
 
 def swap_lines(path):

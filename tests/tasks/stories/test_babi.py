@@ -163,10 +163,7 @@ def test_what_is_wrong_with_a_file_of_any_name_is_told(task, tmp_path):
         ({"train": ("own.txt", "")}, "^own.txt has 9 training questions; expected at least 10$"),
         ({"train": ("own.text", "")}, r"own.text: no such file; did you mean own.txt\?"),
         ({"train": ("own.txt", ""), "valid": ("own.txt",), "num_examples": 10}, "expected 0 .* or 1 to 9, .* own.txt$"),
-        (
-            {"test": ("own.txt", "")},
-            r"the file own.txt is for task.train=\('NAME', ''\), .*; got \('', ''\)$",
-        ),
+        ({"test": ("own.txt", "")}, r"the file own.txt is for task.train=\('NAME', ''\), .*; got \('', ''\)$"),
     ):
         with pytest.raises(UserError, match=message):
             task(**options)

@@ -76,9 +76,8 @@ OTHERS = {  # other content of the same size
 def test_an_interrupted_index_never_goes_on_over_another_text_of_the_same_size(texts, begun, change):
     before = [path.read_bytes() for path in texts]
     change(texts)
-    assert [path.stat().st_size for path in texts] == list(map(len, before)) and before != [
-        path.read_bytes() for path in texts
-    ]
+    assert [path.stat().st_size for path in texts] == list(map(len, before))
+    assert before != [path.read_bytes() for path in texts]
     left = files_of(begun)
     side = "source" if texts[0].read_bytes() != before[0] else "target"
     with pytest.raises(UserError, match=f"was begun with another {side} text than .*; choose another folder"):
@@ -153,9 +152,8 @@ def test_a_killed_indexer_leaves_its_folder_to_the_same_texts_alone(texts, tmp_p
         index.show = show
         index.main(sys.argv[1:])
     """
-    other = subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    other = subprocess.Popen([sys.executable, "-c", code, *arguments], **pipes)
     try:
         assert other.stdout.readline() == "waits\n"
         with pytest.raises(UserError, match=f"^{folder} is in use: another process is writing there$"):

@@ -33,7 +33,7 @@ def test_the_word_itself_comes_before_its_small_letters(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("the 1 2\nthe x 3\n", None),
+        ("the 1 2\nthe x 3\n", "line 2"),
         ("the 1 2\ncat 1 x\n", "line 2: expected a word and 2 finite numbers, got 'cat 1 x'"),
         ("the 1 2\ncat 1 nan\n", "line 2: expected a word and 2 finite numbers"),
         ("the 1 2\n3\n", "line 2: expected a word and 2 finite numbers, got '3'"),
@@ -50,10 +50,6 @@ def test_the_word_itself_comes_before_its_small_letters(tmp_path):
 )
 def test_a_wrong_file_is_named_with_its_line(tmp_path, text, message):
     path = write(tmp_path, text)
-    if message is None:
-        with pytest.raises(UserError, match="line 2"):
-            read_vectors(path, TOKENS)
-        return
     with pytest.raises(UserError, match=message) as error:
         read_vectors(path, TOKENS)
     assert str(path) in str(error.value) and "\n" not in str(error.value)

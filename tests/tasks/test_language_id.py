@@ -8,15 +8,8 @@ from tasks_by_name import make
 
 from attn_jax.data.vocabulary import Characters, from_json
 from attn_jax.errors import UserError
-from attn_jax.tasks.text.language_id import (
-    HELD_OUT_SHARE,
-    LANGUAGES,
-    NUM_LEMMAS,
-    TEST_SIZE,
-    LanguageIdOptions,
-    make_lexicons,
-    read_lexicons,
-)
+from attn_jax.tasks.text import language_id
+from attn_jax.tasks.text.language_id import LANGUAGES, TEST_SIZE, make_lexicons
 from attn_jax.token_ids import EOS, UNK
 
 build = partial(make, "language_id", valid_size=300)
@@ -44,7 +37,7 @@ def test_a_lemma_is_in_one_split_and_of_one_language(task):
 def test_numbers_add_up(task):
     different = len({lemma for lemmas in make_lexicons((), 0).values() for lemma in lemmas})
     there_are = different - task.stats[LEFT_OUT]
-    held_out = int(there_are * HELD_OUT_SHARE)
+    held_out = int(there_are * language_id.HELD_OUT_SHARE)
     train = there_are - 2 * held_out
     counts = {"train": train, "valid": 300, "test": TEST_SIZE, "languages": len(LANGUAGES)}
     assert task.stats == counts | {LEFT_OUT: different - there_are}
@@ -54,7 +47,7 @@ def test_numbers_add_up(task):
 def test_lemmas_are_what_their_language_allows():
     for name, lemmas in make_lexicons((), 3).items():
         onsets, vowels, codas = ("|".join(part) for part in LANGUAGES[name])
-        assert len(set(lemmas)) == NUM_LEMMAS
+        assert len(set(lemmas)) == language_id.NUM_LEMMAS
         assert all(re.fullmatch(f"(({onsets})({vowels})({codas})){{2,3}}", lemma) for lemma in lemmas)
     both = make_lexicons(("valu", "garsk"), 3)  # each by itself
     assert list(both) == ["garsk", "valu"] and both == {name: make_lexicons((), 3)[name] for name in both}
@@ -73,7 +66,7 @@ def test_it_is_known_that_other_languages_are_another_cut(task):
     fewer = build(labels=("valu", "tekin"))
     for name in ("valid", "test"):
         assert set(fewer.splits[name].source) & set(task.splits["train"].source)
-        assert "labels" in LanguageIdOptions().cut_by[name]
+        assert "labels" in language_id.LanguageIdOptions().cut_by[name]
 
 
 def test_a_label_is_one_known_token(task):
@@ -116,7 +109,7 @@ def test_files_are_the_lemmas_of_their_languages(folder):
 
 
 def test_only_the_languages_asked_for(folder):
-    assert list(read_lexicons(folder, "high", ("old-norse", "german", "german"))) == ["german", "old-norse"]
+    assert list(language_id.read_lexicons(folder, "high", ("old-norse", "german", "german"))) == ["german", "old-norse"]
     task = build(folder, labels=("german", "french"), valid_size=3)
     assert task.stats["languages"] == 2 and task.stats[LEFT_OUT] == 1
     assert "test" in {lemma for split in task.splits.values() for lemma in split.source}

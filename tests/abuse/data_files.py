@@ -41,6 +41,8 @@ NAMES = [
     ("a NUL in a name", "('a\\x00b', 'train.target')", "task.train|null|no such file"),
     ("a very long name", f"('{'a' * 300}', 'train.target')", "name too long|no such file"),
 ]
+COMMA = "write a point for the decimal comma|cells|not a number"
+CLASSES = {"task__classification": True, "eval__metrics": "('accuracy',)"}
 # points.csv: (name, (good text) -> text, more options, words)
 CSV = [
     ("a word", lambda t: t.replace("\n", "\nx,1,2\n", 1), {}, "line 2, column 'a': 'x' is not a number"),
@@ -52,12 +54,7 @@ CSV = [
     ("1e300 to predict", lambda t: t.replace("\n", "\n1,2,1e300\n", 1), {}, "line 2, column 'y': 1e300 is too large"),
     ("a cell more", lambda t: t.replace("\n", "\n1,2,3,4\n", 1), {}, "line 2: 4 cells"),
     ("a cell less", lambda t: t + "1,2\n", {}, "line 42: 2 cells"),
-    (
-        "decimal commas",
-        lambda t: t.replace(",", ";").replace(".", ","),
-        {},
-        "write a point for the decimal comma|cells|not a number",
-    ),
+    ("decimal commas", lambda t: t.replace(",", ";").replace(".", ","), {}, COMMA),
     ("one column", lambda t: "y\n1\n2\n", {}, "one column only"),
     ("a column twice", lambda t: t.replace("a,b,y", "a,a,y"), {}, "2 columns are called 'a'"),
     ("a column without a name", lambda t: t.replace("a,b,y", "a,,y"), {}, "column 2 has no name; name it, or choose"),
@@ -73,12 +70,7 @@ CSV = [
     ("an unknown target", lambda t: t, {"task__target": "price"}, "unknown column"),
     ("an unknown input", lambda t: t, {"task__inputs": "('aa',)"}, "did you mean a?|unknown column"),
     ("target among the inputs", lambda t: t, {"task__inputs": "('a','y')"}, "besides the target"),
-    (
-        "an empty class",
-        lambda t: t + "1,2,\n",
-        {"task__classification": True, "eval__metrics": "('accuracy',)"},
-        "empty",
-    ),
+    ("an empty class", lambda t: t + "1,2,\n", CLASSES, "empty"),
     ("too much held out", lambda t: t, {"task__valid_size": 40}, "task.valid_size 40"),
     ("no UTF-8", lambda t: t.encode("utf-16"), {}, "not valid UTF-8"),
 ]
@@ -127,94 +119,70 @@ STORIES = [
 
 def cases() -> list[Case]:
     """Trainings on these files, in a folder of their own, and unusual files that are right."""
-    found = []
-    train = [*words("{here}/data"), "--workdir={here}/new"]
+    found, new, here = [], "--workdir={here}/new", "{here}/data"
+
+    def add(section: str, name: str, argv: list[str], prepare: Callable | None, told: str, data: str = "") -> None:
+        found.append(Case(section, name, [*argv, new], data=data, prepare=prepare, words=(told,)))
+
     for name, change, told in TEXT:
-        found.append(
-            Case("text_files", name, train, data="words", prepare=changes("train.source", change), words=(told,))
-        )
+        add("text_files", name, words(here), changes("train.source", change), told, "words")
     for name, names, told in NAMES:
-        argv = [*words("{here}/data", task__train=names), "--workdir={here}/new"]
-        found.append(Case("text_files", f"task.train {name}", argv, data="words", prepare=make_folder, words=(told,)))
-    found.append(
-        Case(
-            "text_files",
-            "no such folder",
-            [*words("/nowhere"), "--workdir={here}/new"],
-            words=("does not exist either",),
-        )
-    )
+        add("text_files", f"task.train {name}", words(here, task__train=names), make_folder, told, "words")
+    add("text_files", "no such folder", words("/nowhere"), None, "does not exist either")
     for name, change, more, told in CSV:
-        argv = [*table("{here}/data", **more), "--workdir={here}/new"]
-        found.append(
-            Case("tables", name, argv, data="table", prepare=changes("points.csv", text(change)), words=(told,))
-        )
+        add("tables", name, table(here, **more), changes("points.csv", text(change)), told, "table")
     for name, change, more, told in LABELLED:
-        argv = [*labels("{here}/data", **more), "--workdir={here}/new"]
-        found.append(
-            Case("labels", name, argv, data="labels", prepare=changes("labels.tsv", text(change)), words=(told,))
-        )
+        add("labels", name, labels(here, **more), changes("labels.tsv", text(change)), told, "labels")
     for name, content, told in STORIES:
-        argv = [*stories("{here}/data", task__train=("own.txt", ""), task__num_examples=0), "--workdir={here}/new"]
-        found.append(
-            Case("stories", name, argv, data="stories", prepare=writes("data/own.txt", content), words=(told,))
-        )
-    pictures = [f"--config={ROOT}/configs/images_folder.py", "--config.data_dir={here}", "--workdir={here}/new"]
-    pictures += ["--config.task.valid_size=1"]
-    found += [Case("images", name, pictures, prepare=images(how), words=(told,)) for name, how, told in IMAGES]
-    no_folder = [*stories("{here}"), "--workdir={here}/new"]
-    found.append(Case("stories", "no folder en", no_folder, words=("en",)))
+        add("stories", name, stories(here, **OWN), writes("data/own.txt", content), told, "stories")
+    pictures = [f"--config={ROOT}/configs/images_folder.py", "--config.data_dir={here}", new]
+    for name, how, told in IMAGES:
+        case = Case("images", name, [*pictures, "--config.task.valid_size=1"], prepare=images(how), words=(told,))
+        found.append(case)
+    add("stories", "no folder en", stories("{here}"), None, "en")
     return found + right_ones()
+
+
+OWN = {"task__train": ("own.txt", ""), "task__num_examples": 0}
 
 
 def right_ones() -> list[Case]:
     """Files that look strange and are nothing but text, trained on for a step or two."""
     short = {"train__num_steps": 1, "train__eval_every": 1, "eval__num_pictures": 0}
+    here, step = "{here}/data", {"train__num_steps": 1}
 
     def both(change: Callable[[bytes], bytes]) -> Callable:
         return lambda here: [changes(f"train.{side}", change)(here) for side in ("source", "target")]
 
+    def points(change: Callable[[bytes], bytes]) -> Callable:
+        return changes("points.csv", change)
+
+    def semicolons(text: bytes) -> bytes:
+        return b"\xef\xbb\xbf" + text.replace(b",", b";").replace(b"a;b", b'"a";b').replace(b"\n", b"\r\n")
+
+    def numbered(text: bytes) -> bytes:
+        return b"".join(b"," + line + b",c,c,\n" for line in text.splitlines())
+
     strange = "the\0cat <script>alert(1)</script> مرحبا $x^2$ \u2028 %s {here} 👩‍👩‍👧\n".encode()
-    own = {"task__train": ("own.txt", ""), "task__num_examples": 0}
+    names = "table: row numbers without a name, names twice, a comma at the end"
+    chosen = {"task__inputs": "('a', 'b')", "task__target": "y"}
+    rows: list[tuple[str, list[str], str, Callable | None]] = [
+        (
+            "text: BOM and CRLF",
+            words(here, **short),
+            "words",
+            both(lambda t: b"\xef\xbb\xbf" + t.replace(b"\n", b"\r\n")),
+        ),
+        ("text: strange words", words(here, **short), "words", both(lambda good: good + strange)),
+        ("text: no end of the last line", words(here, **short), "words", both(lambda good: good.rstrip(b"\n"))),
+        ("table: semicolons, BOM, CRLF, quotes", table(here, **step), "table", points(semicolons)),
+        (names, table(here, **chosen), "table", points(numbered)),
+        ("table: seeds", table(here, **step, seeds="(3, 4)"), "table", None),
+        ("own stories", stories(here, **OWN), "stories", None),
+    ]
     return [
-        Case("right", f"text: {name}", [*words("{here}/data", **short), "--workdir={here}/new"], data="words")._replace(
-            prepare=both(change), check=trained
-        )
-        for name, change in (
-            ("BOM and CRLF", lambda good: b"\xef\xbb\xbf" + good.replace(b"\n", b"\r\n")),
-            ("strange words", lambda good: good + strange),
-            ("no end of the last line", lambda good: good.rstrip(b"\n")),
-        )
-    ] + [
-        Case(
-            "right",
-            "table: semicolons, BOM, CRLF, quotes",
-            [*table("{here}/data", train__num_steps=1), "--workdir={here}/new"],
-            data="table",
-            prepare=changes(
-                "points.csv",
-                lambda t: b"\xef\xbb\xbf" + t.replace(b",", b";").replace(b"a;b", b'"a";b').replace(b"\n", b"\r\n"),
-            ),
-            check=trained,
-        ),
-        Case(
-            "right",
-            "table: row numbers without a name, names twice, a comma at the end",
-            [*table("{here}/data", task__inputs="('a', 'b')", task__target="y"), "--workdir={here}/new"],
-            data="table",
-            prepare=changes("points.csv", lambda t: b"".join(b"," + line + b",c,c,\n" for line in t.splitlines())),
-            check=trained,
-        ),
-        Case(
-            "right",
-            "table: seeds",
-            [*table("{here}/data", train__num_steps=1, seeds="(3, 4)"), "--workdir={here}/new"],
-            data="table",
-            check=trained,
-        ),
-        Case("right", "own stories", [*stories("{here}/data", **own), "--workdir={here}/new"], data="stories")._replace(
-            check=trained
-        ),
+        Case("right", name, [*argv, "--workdir={here}/new"], data=data, prepare=prepare, check=trained)
+        for name, argv, data, prepare in rows
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from case import REFUSED, RIGHT, SILENT, TRACEBACK, UNCLEAR, Case
-from checkpoints import same_or_told
+from checkpoints import same_or_told, steps_of
 from sandbox import Sandbox
 from workdirs import asked
 
@@ -73,9 +73,8 @@ def run(box: Sandbox, pattern: re.Pattern) -> Iterator[dict]:
     for name in ("words", "table") if pattern.search("checkpoint_files/") else ():
         folder = where / f"{name}_checkpoint"
         shutil.copytree(box.runs[name], folder)
-        steps = sorted(
-            (path for path in (folder / "checkpoints").iterdir() if path.name.isdigit()), key=lambda p: int(p.name)
-        )
+        steps = steps_of(box.runs[name].parent)
+        steps = [folder / "checkpoints" / step.name for step in steps]
         for step in steps[:-1]:
             shutil.rmtree(step)
         good = read_checkpoint(folder)
@@ -86,11 +85,8 @@ def run(box: Sandbox, pattern: re.Pattern) -> Iterator[dict]:
                 path.unlink()
                 if data is not None:
                     path.write_bytes(data)
-                yield result(
-                    f"checkpoint_files/{name} {short} {how}",
-                    lambda f=folder, good=good: tried_checkpoint(f, good),
-                    folder,
-                )
+                attempt = lambda f=folder, good=good: tried_checkpoint(f, good)  # noqa: E731
+                yield result(f"checkpoint_files/{name} {short} {how}", attempt, folder)
                 path.write_bytes(content)
 
 

@@ -15,18 +15,13 @@ The exit status is 1 if anything was neither a clean refusal nor rightly accepte
 import argparse
 import collections
 import concurrent.futures
-import datetime
 import json
-import os
 import pathlib
-import platform
 import queue
 import re
-import subprocess
 import sys
 import tempfile
 import time
-from importlib import metadata
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(pathlib.Path(__file__).parent)]
@@ -48,8 +43,9 @@ import workdirs  # noqa: E402
 from case import GOOD, VERDICTS  # noqa: E402
 from sandbox import Sandbox  # noqa: E402
 
+from attn_jax.evaluation.provenance import provenance  # noqa: E402
+
 SUBJECTS = (command_line, option_values, data_files, input_lines, workdirs, checkpoints, links, faults, reports)
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "ml_collections", "numpy")
 
 
 def all_cases() -> list:
@@ -108,24 +104,7 @@ def table(results: list[dict]) -> str:
     rows = [["", *shown, "cases"]]
     rows += [[name, *(str(row[v] or "") for v in shown), str(sum(row.values()))] for name, row in counts.items()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if not i else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
-
-
-def about() -> dict:
-    """When, where and of what the results are."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": commit.stdout.strip(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in PACKAGES},
-    }
+    return "\n".join("  ".join([f"{row[0]:<{widths[0]}}", *map(str.rjust, row[1:], widths[1:])]) for row in rows)
 
 
 def main() -> int:
@@ -155,7 +134,7 @@ def main() -> int:
         print(f"{result['verdict']:<16}{result['id']}\n    {result['message']}")
     if arguments.out:
         counts = collections.Counter(result["verdict"] for result in results)
-        content = {**about(), "seconds": seconds, "only": arguments.only, "counts": dict(counts), "cases": results}
+        content = {**provenance(), "seconds": seconds, "only": arguments.only, "counts": dict(counts), "cases": results}
         pathlib.Path(arguments.out).write_text(
             json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
         )

@@ -13,79 +13,62 @@ import numpy as np
 from case import Case
 from sandbox import MAKERS, RUNS, question
 
-# Values in config.json that would make another model, another decoding or none; (run, key, value)
-CONFIG = [
-    ("words", "model.attention.normalize.name", "sigmoid"),
-    ("words", "model.attention.normalize.name", "sparsemax"),
-    ("words", "model.attention.score.name", "scaled_dot"),
-    ("words", "model.attention.score.name", "__class__"),
-    ("words", "model.decoder.input_feeding", True),
-    ("words", "model.hidden_size", 16),
-    ("words", "model.decoder.cell", "lstm"),
-    ("words", "model.encoder", {"name": "lstm"}),
-    ("words", "model.attention.wrappers", {"pattern": ["gate"]}),
-    ("words", "model.dropout", 0.7),
-    ("words", "model.name", "transformer"),
-    ("words", "task.vocabulary.name", "characters"),
-    ("words", "task.name", "plain_text"),
-    ("words", "seed", 4),
-    ("words", "dtype", "bfloat16"),
-    ("words", "optimizer.learning_rate", 5.0),
-    ("table", "model.degrees", [0]),
-    ("table", "model.attention.score.name", "epanechikov"),
-    ("table", "model.attention.score.per_column", False),
-    ("table", "task.name", "dates"),
-    ("stories", "model.num_hops", 2),
-    ("stories", "model.encoding", "bag"),
-    ("stories", "model.attend_empty", False),
-    ("stories", "seeds", [1, 0]),
-    ("stories", "train.choose_seed", "valid"),
-    ("labels", "model.pooling.name", "structured"),
-    ("labels", "model.encoder.kernel_size", 5),
-    ("labels", "model.encoder.name", "rnn"),
-]
+# Values in config.json that would make another model, another decoding or none, of (run, key)
+CONFIG = {
+    ("words", "model.attention.normalize.name"): ["sigmoid", "sparsemax"],
+    ("words", "model.attention.score.name"): ["scaled_dot", "__class__"],
+    ("words", "model.decoder.input_feeding"): [True],
+    ("words", "model.hidden_size"): [16],
+    ("words", "model.decoder.cell"): ["lstm"],
+    ("words", "model.encoder"): [{"name": "lstm"}],
+    ("words", "model.attention.wrappers"): [{"pattern": ["gate"]}],
+    ("words", "model.dropout"): [0.7],
+    ("words", "model.name"): ["transformer"],
+    ("words", "task.vocabulary.name"): ["characters"],
+    ("words", "task.name"): ["plain_text"],
+    ("words", "seed"): [4],
+    ("words", "dtype"): ["bfloat16"],
+    ("words", "optimizer.learning_rate"): [5.0],
+    ("table", "model.degrees"): [[0]],
+    ("table", "model.attention.score.name"): ["epanechikov"],
+    ("table", "model.attention.score.per_column"): [False],
+    ("table", "task.name"): ["dates"],
+    ("stories", "model.num_hops"): [2],
+    ("stories", "model.encoding"): ["bag"],
+    ("stories", "model.attend_empty"): [False],
+    ("stories", "seeds"): [[1, 0]],
+    ("stories", "train.choose_seed"): ["valid"],
+    ("labels", "model.pooling.name"): ["structured"],
+    ("labels", "model.encoder.kernel_size"): [5],
+    ("labels", "model.encoder.name"): ["rnn"],
+}
 # Values of config.json that are of another type; of the run "words"
-TYPES = [
-    ("model", 3),
-    ("model", None),
-    ("model", []),
-    ("task", "dates"),
-    ("train", {}),
-    ("decode", False),
-    ("model.attention", "softmax"),
-    ("model.attention", None),
-    ("model.hidden_size", None),
-    ("model.hidden_size", "8"),
-    ("model.hidden_size", True),
-    ("model.hidden_size", 8.5),
-    ("model.hidden_size", [8]),
-    ("model.hidden_size", {"a": 1}),
-    ("model.hidden_size", -8),
-    ("model.hidden_size", 10**400),
-    ("model.hidden_size", "__import__('os').system('touch PWNED')"),
-    ("model.dropout", float("nan")),
-    ("model.dropout", "0.1"),
-    ("model.encoder.bidirectional", 1),
-    ("model.encoder", 3),
-    ("model.encoder", {"name": None}),
-    ("model.encoder.name", {"a": 1}),
-    ("model.attention.wrappers", 3),
-    ("model.attention.wrappers", {"pattern": ["gat"]}),
-    ("model.attention.wrappers", {"pattern": ["gate"], "parts": 3}),
-    ("model.attention.wrappers", {"pattern": ["gate"], "parts": {"gate": 3}}),
-    ("seed", -1),
-    ("seeds", 3),
-    ("seeds", ["a"]),
-    ("seeds", [[1]]),
-    ("seeds", {"a": 1}),
-    ("name", 3),
-    ("name", "\ud800"),
-    ("eval.metrics", [1]),
-    ("task.buckets", [[1, 2, 3]]),
-    ("task.buckets.shapes", [[1, 2, 3]]),
-    ("decode.max_length", 3_000_000_000),
-    ("decode.method", "beem"),
-]
+TYPES = {
+    "model": [3, None, []],
+    "task": ["dates"],
+    "train": [{}],
+    "decode": [False],
+    "model.attention": ["softmax", None],
+    "model.hidden_size": [None, "8", True, 8.5, [8], {"a": 1}, -8, 10**400, "__import__('os').system('touch PWNED')"],
+    "model.dropout": [float("nan"), "0.1"],
+    "model.encoder.bidirectional": [1],
+    "model.encoder": [3, {"name": None}],
+    "model.encoder.name": [{"a": 1}],
+    "model.attention.wrappers": [
+        3,
+        {"pattern": ["gat"]},
+        {"pattern": ["gate"], "parts": 3},
+        {"pattern": ["gate"], "parts": {"gate": 3}},
+    ],
+    "seed": [-1],
+    "seeds": [3, ["a"], [[1]], {"a": 1}],
+    "name": [3, "\ud800"],
+    "eval.metrics": [[1]],
+    "task.buckets": [[[1, 2, 3]]],
+    "task.buckets.shapes": [[[1, 2, 3]]],
+    "decode.max_length": [3_000_000_000],
+    "decode.method": ["beem"],
+}
 # (name, (text of config.json) -> text)
 JSON = [
     ("empty", lambda text: ""),
@@ -139,12 +122,12 @@ CHECKSUMS = ("kept", "dropped", "renewed")  # what becomes of a file's own check
 def cases() -> list[Case]:
     """About three hundred."""
     found = []
-    for run, key, value in CONFIG:
+    for run, key, value in ((*place, value) for place, values in CONFIG.items() for value in values):
         for how in CHECKSUMS:
             prepare = edits("config.json", sets(key, value), how)
             told = ("config.json", "another config", key.rpartition(".")[2], "model.name")
             found.append(asked("config", f"{run} {key}={value} {how}", run, prepare, *told))
-    for key, value in TYPES:
+    for key, value in ((key, value) for key, values in TYPES.items() for value in values):
         for how in CHECKSUMS[:2]:
             prepare = edits("config.json", sets(key, value), how)
             found.append(asked("config", f"{key}={str(value)[:60]!r} {how}", "words", prepare))
@@ -164,10 +147,8 @@ def cases() -> list[Case]:
             found.append(asked("missing", f"{run} {file}", run, removes(file), file))
             found.append(asked("missing", f"{run} {file} is something else", run, replaces(file)))
             argv = [*MAKERS[run]("" if run == "stories" else f"{{{run}_data}}"), "--workdir={here}/run"]
-            again = Case(
-                "missing", f"{run} {file} is something else, trained again", argv, run=run, prepare=replaces(file)
-            )
-            found.append(again)
+            name = f"{run} {file} is something else, trained again"
+            found.append(Case("missing", name, argv, run=run, prepare=replaces(file)))
     return found
 
 

@@ -93,9 +93,6 @@ def test_a_config_is_copied():
     copied = plain(given)
     copied["a"]["c"] = 3
     assert given == {"a": {"b": [1]}} and plain(ConfigDict(given)) == given and plain(None) is None
-
-
-def test_nested_changes():
     assert nest({"a.b.c": 1, "a.b": "x"}) == {"a": {"b": {"name": "x", "c": 1}}}
     assert nest({"a.b.name": "x", "a.b": "y"}) == {"a": {"b": "y"}}
     assert nest({"a.b": "y", "a.b.name": "x"}) == {"a": {"b": {"name": "x"}}}

@@ -61,27 +61,16 @@ def items(pairs):
 @pytest.mark.parametrize(
     "lemma, tags, form",
     [
-        ("takul", "N;NOM;SG", "takul"),
         ("takul", "N;NOM;PL", "takullo"),
         ("sotik", "N;ACC;SG", "sotigün"),  # front, as i is the last vowel; k before a vowel
-        ("sotik", "N;ACC;PL", "sotiklöyün"),
         ("retap", "N;DAT;SG", "retaba"),
         ("reta", "N;DAT;SG", "retaya"),
-        ("retet", "N;GEN;SG", "retedör"),
         ("retet", "N;GEN;PL", "retedös"),
         ("bolas", "N;LOC;SG", "bolasta"),  # s makes D a t, and stays itself
-        ("bolas", "N;DAT;SG", "bolasa"),
         ("bolas", "N;LOC;PL", "bolasloda"),
-        ("bolü", "N;INS;PL", "bolülösü"),
-        ("bolukna", "V;NFIN", "bolukna"),
-        ("bolukna", "V;PRS;1;SG", "bolugum"),
         ("bolukna", "V;PRS;3;SG", "bolugur"),
-        ("boline", "V;PRS;3;PL", "boliyülö"),
         ("bolukna", "V;PST;3;SG", "bolukto"),
-        ("boline", "V;PST;2;PL", "bolidösük"),
-        ("bolukna", "V;IMP;2;SG", "boluk"),
         ("bolukna", "V;IMP;2;PL", "bolukko"),
-        ("boline", "V.PTCP;PRS", "boliyen"),
         ("bolukna", "V.PTCP;PST", "gebolugut"),
         ("nanana", "V;PST;1;SG", "nanadom"),  # only the last syllable is not of the stem
     ],
@@ -143,12 +132,8 @@ def test_vocabularies_know_all_of_training_and_come_back(task):
 
 MADE = {"data_dir": "", "language": ""}
 TRAIN = ["gehen\tging\tV;PST", "Haus\tHäuser\tN;PL", "ekmek tahtası\tekmek tahtaları\tN;PL", "sehen\tsah\tV;PST"]
-FILES = {
-    "german-train-high": TRAIN,
-    "german-train-low": TRAIN[:2],
-    "german-dev": ["Maus\tMäuse\tN;PL", "stehen\tstünde\tV;SBJV;PST"],
-    "french-train-high": TRAIN,
-}
+FILES = {"german-train-high": TRAIN, "german-train-low": TRAIN[:2], "french-train-high": TRAIN}
+FILES["german-dev"] = ["Maus\tMäuse\tN;PL", "stehen\tstünde\tV;SBJV;PST"]
 
 
 @pytest.fixture
@@ -269,18 +254,14 @@ def test_columns_in_another_order_and_tags_with_commas_are_told(tmp_path):
             read_forms(tmp_path / "x")
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
+def test_columns_in_the_right_order_are_read(tmp_path):
+    for lines in (
         ["a;b\tc;d\tN;PL"],  # a lemma may have a semicolon
         [f"sheep\tsheep\tN;{tags}" for tags in ("NOM;SG", "NOM;PL", "GEN;SG", "GEN;PL")],  # one form, many tags
-        [f"go\twent\tV;PST;{person}" for person in "123"],
         ["学生\t学生\tN", "先生\t先生們\tN;PL"],
-    ],
-)
-def test_columns_in_the_right_order_are_read(tmp_path, lines):
-    (tmp_path / "x").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert read_forms(tmp_path / "x").target == [line.split("\t")[1] for line in lines]
+    ):
+        (tmp_path / "x").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        assert read_forms(tmp_path / "x").target == [line.split("\t")[1] for line in lines]
 
 
 def test_files_of_any_name_and_order(folder):

@@ -140,11 +140,7 @@ def test_a_label_that_training_has_not_is_a_slip(task, tmp_path, split):
 def test_one_label_is_none_and_nothing_left_to_train_on_is_told(task, tmp_path):
     for texts, labels, message in (
         ("abc", ("good",), r"train.tsv: only the label 'good'; expected at least two to tell apart$"),
-        (
-            ["a text"] * 3,
-            LABELS,
-            "^no training lines are left: of 3 there are 1 held out for validation, and the others ",
-        ),
+        (["a text"] * 3, LABELS, "^no training lines are left: of 3 there are 1 held out for validation, and the othe"),
     ):
         write(tmp_path / "train.tsv", texts, labels)
         with pytest.raises(UserError, match=message):

@@ -74,19 +74,12 @@ def test_a_comparison_has_the_differences_of_seeds_and_of_sentences(runs, capsys
     assert any(line.startswith("over sentences:") and "not of other seeds" in line for line in printed)
 
 
-def test_a_clear_difference_over_ten_seeds_is_marked(tmp_path):
-    rng = np.random.default_rng(0)
-    for name, shift in (("a", 0.0), ("b", 2.0)):
-        (tmp_path / name).mkdir()
-        values = summarize(list(rng.normal(30 + shift, 0.1, 10)))
-        result = {"metrics": {"bleu": values}, "seeds": list(range(10)), "split": "test", "sentences": 5}
-        (tmp_path / name / "result.json").write_text(json.dumps(result))
-    found = compare_runs(tmp_path / "b", tmp_path / "a")
-    (row,), lines = found["rows"], comparison_lines(found)
-    assert row["order"] < 0.05 and row["seeds"]["concludes"] and row["sentences"] is None
-    assert "] * | 0.002 |" in lines[2]
-    assert any("--mode=eval of both writes them" in line for line in lines)
-    assert compare_runs(tmp_path / "a", tmp_path / "b")["rows"][0]["order"] > 0.95
+def write_result(folder, metrics, **more):
+    """result.json of a run with these values of its seeds."""
+    folder.mkdir(exist_ok=True)
+    seeds = list(range(len(next(iter(metrics.values())))))
+    result = {"metrics": {name: summarize(values) for name, values in metrics.items()}, "seeds": seeds}
+    (folder / "result.json").write_text(json.dumps(result | {"split": "test", "sentences": 5} | more))
 
 
 def bleu_with(tokenizer):
@@ -98,17 +91,20 @@ def write_results(folder, tokenizers, metrics=("bleu", "accuracy"), **method):
     """result.json of two runs, "a" and "b", of ten seeds; the second is better by far, and decodes with `method`."""
     rng = np.random.default_rng(0)
     for name, tokenizer, shift, options in zip("ab", tokenizers, (0.0, 2.0), ({}, method), strict=True):
-        (folder / name).mkdir()
-        result = {
-            "metrics": {metric: summarize(list(rng.normal(30 + shift, 0.1, 10))) for metric in metrics},
-            "seeds": list(range(10)),
-            "split": "test",
-            "sentences": 5,
-            "decode": {"method": {"name": "beam", "beam_size": 5} | options, "ensemble": {"name": "none"}},
-            "signatures": {"bleu": bleu_with(tokenizer)} if tokenizer else {},
-        }
-        (folder / name / "result.json").write_text(json.dumps(result))
+        decode = {"method": {"name": "beam", "beam_size": 5} | options, "ensemble": {"name": "none"}}
+        about = {"decode": decode, "signatures": {"bleu": bleu_with(tokenizer)} if tokenizer else {}}
+        write_result(folder / name, {metric: list(rng.normal(30 + shift, 0.1, 10)) for metric in metrics}, **about)
     return folder / "b", folder / "a"
+
+
+def test_a_clear_difference_over_ten_seeds_is_marked(tmp_path):
+    b, a = write_results(tmp_path, ("13a", "13a"), metrics=("bleu",))
+    found = compare_runs(b, a)
+    (row,), lines = found["rows"], comparison_lines(found)
+    assert row["order"] < 0.05 and row["seeds"]["concludes"] and row["sentences"] is None
+    assert "] * | 0.002 |" in lines[2]
+    assert any("--mode=eval of both writes them" in line for line in lines)
+    assert compare_runs(a, b)["rows"][0]["order"] > 0.95
 
 
 @pytest.mark.parametrize("tokenizers", [("13a", "char"), ("13a", None), (None, "13a")])
@@ -157,10 +153,7 @@ def test_the_statistics_of_sentences_are_no_reason_to_compare_what_was_measured_
 def test_each_kind_of_metric_has_an_order(tmp_path):
     metrics = {"mse": [1.0, 1.1, 1.2], "r2": [0.9, 0.8, 0.7], "touch": [80.0, 81.0, 82.0], "cells": [2.0, 2.1, 2.2]}
     for name, shift in (("a", 0.0), ("b", 1.0)):
-        (tmp_path / name).mkdir()
-        values = {metric: summarize([value + shift for value in of]) for metric, of in metrics.items()}
-        result = {"metrics": values, "seeds": [0, 1, 2], "split": "test", "points": 5}
-        (tmp_path / name / "result.json").write_text(json.dumps(result))
+        write_result(tmp_path / name, {metric: [value + shift for value in of] for metric, of in metrics.items()})
     order = {row["metric"]: row["order"] for row in compare_runs(tmp_path / "b", tmp_path / "a")["rows"]}
     assert order.pop("cells") is None  # neither direction is better
     assert order["mse"] > 0.5 and order["r2"] < 0.1 and order["touch"] < 0.5
@@ -254,12 +247,8 @@ def test_a_run_that_was_not_measured_yet_is_told_how(runs, tmp_path):
 
 
 def test_the_means_are_over_the_seeds_of_the_difference(tmp_path):
-    for name, values in (("ours", [11.0, 13.0]), ("theirs", [10.0, 12.0, 50.0, 60.0])):
-        metric = {"mean": float(np.mean(values)), "std": 1.0, "seeds": values}
-        result = {"name": name, "split": "test", "sentences": 9, "seeds": list(range(len(values)))}
-        result |= {"metrics": {"bleu": metric}, "signatures": {}, "decode": {}}
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "result.json").write_text(json.dumps(result))
+    write_result(tmp_path / "ours", {"bleu": [11.0, 13.0]})
+    write_result(tmp_path / "theirs", {"bleu": [10.0, 12.0, 50.0, 60.0]})
     (row,) = compare_runs(tmp_path / "ours", tmp_path / "theirs")["rows"]
     assert (row["value"], row["baseline"], row["seeds"]["difference"]) == (12.0, 11.0, 1.0)
     assert row["order"] == almost_stochastic_order([11.0, 13.0], [10.0, 12.0]) < 0.5
@@ -271,13 +260,10 @@ def test_an_ensemble_and_seeds_differ_by_what_their_two_columns_say(tmp_path):
     outputs = {"together": [references[:7] + ["x"] * 3], "each": [references[:n] + ["x"] * (10 - n) for n in (2, 4, 9)]}
     for name, seeds in (("together", [0, 1]), ("each", [0, 1, 2])):
         values = [metric.compute(one, references, "13a")[0] for one in outputs[name]]
-        about = {"name": name, "split": "test", "sentences": 10, "seeds": seeds, "signatures": {}}
-        about |= {"metrics": {"exact_match": summarize(values)}}
-        about |= {"decode": {"ensemble": {"name": "seeds" if name == "together" else "none"}}}
+        decode = {"ensemble": {"name": "seeds" if name == "together" else "none"}}
+        write_result(tmp_path / name, {"exact_match": values}, seeds=seeds, sentences=10, decode=decode)
         tables = {"exact_match": [metric.statistics(one, references, "13a") for one in outputs[name]]}
         each = sentences_of(seeds, tables, outputs[name], 1, ensemble=name == "together")
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "result.json").write_text(json.dumps(about))
         (tmp_path / name / "sentences.json").write_text(json.dumps(each))
     for names, columns in ((("together", "each"), (70, 50)), (("each", "together"), (50, 70))):
         (row,) = (found := compare_runs(*(tmp_path / name for name in names)))["rows"]

@@ -104,9 +104,8 @@ def test_the_page_has_the_table_of_an_analysis(trained, tmp_path, capsys):
     (copy / "analysis.json").write_text(json.dumps(found))
     of = report(trained[0], copy)["analysis"]["of"]
     assert of == "Means over test, best checkpoint (step 1), measured 2026-11-24."
-    huge = {"mean": 10**400, "std": 0, "seeds": [1]}
-    rows = [[{"place": "source", "values": {"entropy": wrong}}] for wrong in (3, huge)]
-    for damaged in ({"rows": 3}, *({"rows": row} for row in rows), {}):
+    wrong = {"place": "source", "values": {"entropy": {"mean": 10**400, "std": 0, "seeds": [1]}}}
+    for damaged in ({"rows": 3}, {"rows": [wrong]}, {"rows": [wrong | {"values": {"entropy": 3}}]}, {}):
         (copy / "analysis.json").write_text(json.dumps(damaged))
         with pytest.raises(UserError, match=r"analysis\.json: expected what --mode=analyze writes"):
             report(trained[0], copy)

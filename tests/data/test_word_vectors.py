@@ -35,6 +35,7 @@ def test_the_word_itself_comes_before_its_small_letters(tmp_path):
     [
         ("the 1 2\ncat 1 x\n", "line 2: expected a word and 2 finite numbers, got 'cat 1 x'"),
         ("the 1 2\ncat 1 nan\n", "line 2: expected a word and 2 finite numbers"),
+        ("the 1 2\n3\n", "line 2: expected a word and 2 finite numbers, got '3'"),
         ("the\n", "line 1: expected a word and 1 finite numbers"),
         ("the 1 2 3\nCat 1\n", "line 2: expected a word and 3 finite numbers, got 'Cat 1'"),
         ("x 1 2 3\nthe 1 2\n", "line 2: expected a word and 3 finite numbers, got 'the 1 2'"),

@@ -74,7 +74,7 @@ def test_the_script_prints_a_table_and_writes_results(box, tmp_path, monkeypatch
     monkeypatch.setattr(box, "train", lambda: None)
     monkeypatch.setattr(box, "close", lambda: None)
     out = tmp_path / "results.json"
-    monkeypatch.setattr(sys, "argv", ["run.py", "--only=command_line/(nothing|empty config)$", f"--out={out}"])
+    monkeypatch.setattr(sys, "argv", ["run.py", "--only=command_line/(nothing|empty mode)$", f"--out={out}"])
     assert run.main() == 0
     assert "clean refusal" in capsys.readouterr().out
     results = json.loads(out.read_text())

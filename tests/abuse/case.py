@@ -9,13 +9,7 @@ from typing import Any, NamedTuple
 
 # Verdicts, the good ones first.
 REFUSED, RIGHT = "clean refusal", "accepted rightly"
-TRACEBACK, SILENT, UNCLEAR, WRONGLY, SLOW = (
-    "traceback",
-    "silently wrong",
-    "unclear",
-    "refused wrongly",
-    "too slow",
-)
+TRACEBACK, SILENT, UNCLEAR, WRONGLY, SLOW = ("traceback", "silently wrong", "unclear", "refused wrongly", "too slow")
 SKIPPED = "skipped"
 VERDICTS = (REFUSED, RIGHT, TRACEBACK, SILENT, UNCLEAR, WRONGLY, SLOW, SKIPPED)
 GOOD = (REFUSED, RIGHT, SKIPPED)

@@ -44,17 +44,12 @@ def checkpoints() -> list[Case]:
 
 def results() -> list[Case]:
     """A result.json that is none: what it says is shown and used when the run is finished."""
-    texts = (
-        "",
-        "{}",
-        "[]",
-        "{",
-        '{"metrics": 3, "split": "test"}',
-        '{"split": 3, "metrics": {}}',
-        "\xff",
+    texts = ("", "{}", "[]", "{", '{"metrics": 3, "split": "test"}', '{"split": 3, "metrics": {}}', "\xff")
+    texts += (
         '{"chosen_seed": []}',
+        '{"metrics": {"loss": {"mean": "x", "seeds": [1]}}, "split": "test"}',
+        '{"chosen_seed": 1e400}',
     )
-    texts += ('{"metrics": {"loss": {"mean": "x", "seeds": [1]}}, "split": "test"}', '{"chosen_seed": 1e400}')
     found = []
     for text in texts:
         spoil = rewrites("result.json", lambda _, text=text: text)

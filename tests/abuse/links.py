@@ -9,28 +9,9 @@ from sandbox import question, table, words
 
 VICTIM = "all: mine\n"
 # Names that a command writes in a work directory, or wrote once, or might write.
-WRITTEN = [
-    "lock",
-    "config.json",
-    "config.partial",
-    "vocabularies.json",
-    "vocabularies.partial",
-    "result.json",
-    "result.partial",
-    "eval.json",
-    "eval.partial",
-    "sentences.json",
-    "eval_sentences.json",
-    "comparison.json",
-    "metrics.jsonl",
-    "curves.png",
-    "checkpoints",
-    "attention",
-    "attention/000.png",
-    "visualize",
-    "visualize/000.png",
-    "visualize/000.json",
-]
+WRITTEN = "lock config.json config.partial vocabularies.json vocabularies.partial result.json result.partial".split()
+WRITTEN += "eval.json eval.partial sentences.json eval_sentences.json comparison.json metrics.jsonl curves.png".split()
+WRITTEN += "checkpoints attention attention/000.png visualize visualize/000.png visualize/000.json".split()
 POINTS = ["points.npz", "points.partial.npz", "predictions.png"]
 MODES = {
     "train": [*words("{words_data}", train__num_steps=1, train__eval_every=1), "--workdir={here}/run"],
@@ -46,32 +27,25 @@ def cases() -> list[Case]:
     for name in WRITTEN:
         told = ("is a link|is not the work directory|is not a folder|cannot read", "{here}/run/" + name.split("/")[0])
         for mode, argv in MODES.items():
+            add = Case("links", f"{mode}: {name}", argv, b"a bird\n", run="words", prepare=plants(name), words=told)
             if mode == "train":
-                add = Case("links", f"train new: {name}", argv, prepare=plants(name))
-                found.append(add._replace(words=told))
+                add = add._replace(name=f"train new: {name}", stdin=b"", run="")
+                found.append(add)
                 if "/" not in name:
-                    add = Case("links", f"train new: {name} to nothing", argv, prepare=plants(name, nothing=True))
-                    found.append(add._replace(words=told))
+                    found.append(add._replace(name=f"{add.name} to nothing", prepare=plants(name, nothing=True)))
             elif mode == "eval" or name.startswith(("visualize", "lock", "eval", "checkpoints")):
-                found.append(
-                    Case("links", f"{mode}: {name}", argv, b"a bird\n", run="words", prepare=plants(name), words=told)
-                )
+                found.append(add)
     for name in POINTS:
         argv = [*table("{table_data}", train__num_steps=1), "--workdir={here}/run"]
         found.append(Case("links", f"train table: {name}", argv, prepare=plants(name), words=("is a link", name)))
     # A sweep writes a log for each run.
     sweep = ["--sweep={here}/sweep.py", "--workdir={here}/run"]
+    fine = {"either": True, "check": lambda here, result: ""}
     for name in ("base,seed=1", "base,seed=1/log.txt", "base,seed=1/lock"):
-        found.append(
-            Case("links", f"sweep: {name}", sweep, prepare=both(plants(name), write_sweep), either=True)._replace(
-                check=lambda here, result: ""
-            )
-        )
+        found.append(Case("links", f"sweep: {name}", sweep, prepare=both(plants(name), write_sweep), **fine))
     for name in ("lock", "eval.json", "metrics.jsonl", "config.json", "visualize/000.png"):
-        case = Case(
-            "links", f"a second name: {name}", MODES["visualize" if "/" in name else "eval"], b"a bird\n", run="words"
-        )
-        found.append(case._replace(prepare=plants(name, hard=True), either=True, check=lambda here, result: ""))
+        case = Case("links", f"a second name: {name}", MODES["visualize" if "/" in name else "eval"], b"a bird\n")
+        found.append(case._replace(run="words", prepare=plants(name, hard=True), **fine))
     argv, stdin = question("words", "{here}/linked")
     to_run = Case("right", "the work directory itself is a link", argv, stdin, run="words", check=no_answer_is_none)
     found.append(to_run._replace(prepare=lambda here: (here / "linked").symlink_to(here / "run")))

@@ -4,10 +4,9 @@
 
 Four small runs are trained first, once (see sandbox.py). Each case is then a command line on copies of their files:
 wrong options, wrong data, damaged or planted work directories. A right refusal is one line on standard error that says
-what is wrong, a non-zero status, and all files as they were; a right acceptance is the right answer. Damaged files are
-also read in this process, some hundred single bits flipped in each (see flips.py). `--only` takes a regular expression
-of ids, such as "links/" or "options_huge"; `--runs` keeps the four runs for the next time. About twenty minutes on one
-core.
+what is wrong, a non-zero status, and all files as they were; a right acceptance is the right answer. Further values,
+lines and flipped bits are in the tests of the part that reads them. `--only` takes a regular expression of ids, such as
+"links/" or "options_huge"; `--runs` keeps the four runs for the next time. About twenty minutes on one core.
 
 The exit status is 1 if anything was neither a clean refusal nor rightly accepted.
 """
@@ -15,18 +14,13 @@ The exit status is 1 if anything was neither a clean refusal nor rightly accepte
 import argparse
 import collections
 import concurrent.futures
-import datetime
 import json
-import os
 import pathlib
-import platform
 import queue
 import re
-import subprocess
 import sys
 import tempfile
 import time
-from importlib import metadata
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(pathlib.Path(__file__).parent)]
@@ -39,7 +33,6 @@ import checkpoints  # noqa: E402
 import command_line  # noqa: E402
 import data_files  # noqa: E402
 import faults  # noqa: E402
-import flips  # noqa: E402
 import input_lines  # noqa: E402
 import links  # noqa: E402
 import option_values  # noqa: E402
@@ -48,20 +41,21 @@ import workdirs  # noqa: E402
 from case import GOOD, VERDICTS  # noqa: E402
 from sandbox import Sandbox  # noqa: E402
 
+from attn_jax.evaluation.provenance import provenance  # noqa: E402
+
 SUBJECTS = (command_line, option_values, data_files, input_lines, workdirs, checkpoints, links, faults, reports)
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "ml_collections", "numpy")
 
 
 def all_cases() -> list:
     """Every case, in order; the ids are different."""
-    cases = [case for subject in SUBJECTS for case in subject.cases()] + flips.cases()
+    cases = [case for subject in SUBJECTS for case in subject.cases()]
     twice = [name for name, count in collections.Counter(case.id for case in cases).items() if count > 1]
     assert not twice, twice
     return cases
 
 
-def run_all(chosen: list, folder: pathlib.Path, workers: int, pattern: re.Pattern) -> list[dict]:
-    """The results of these cases, and of the bits flipped in this process."""
+def run_all(chosen: list, folder: pathlib.Path, workers: int) -> list[dict]:
+    """The results of these cases."""
     boxes: queue.Queue = queue.Queue()
     first = Sandbox(folder)
     first.train()
@@ -82,10 +76,6 @@ def run_all(chosen: list, folder: pathlib.Path, workers: int, pattern: re.Patter
             tell(number, len(chosen), result)
     while not boxes.empty():
         boxes.get().close()
-    if flips.wanted(pattern):
-        for result in flips.run(first, pattern):
-            results.append(result)
-            tell(len(results), 0, result)
     return results
 
 
@@ -93,7 +83,7 @@ def tell(number: int, total: int, result: dict) -> None:
     """A line for whatever is not good, and now and then where it is."""
     if result["verdict"] not in GOOD:
         print(f"{result['verdict']:<16}{result['id']}   {result['message']}", file=sys.stderr, flush=True)
-    elif total and number % 50 == 0:
+    elif number % 50 == 0:
         print(f"{number}/{total}", file=sys.stderr, flush=True)
 
 
@@ -108,24 +98,7 @@ def table(results: list[dict]) -> str:
     rows = [["", *shown, "cases"]]
     rows += [[name, *(str(row[v] or "") for v in shown), str(sum(row.values()))] for name, row in counts.items()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if not i else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
-
-
-def about() -> dict:
-    """When, where and of what the results are."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": commit.stdout.strip(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in PACKAGES},
-    }
+    return "\n".join("  ".join([f"{row[0]:<{widths[0]}}", *map(str.rjust, row[1:], widths[1:])]) for row in rows)
 
 
 def main() -> int:
@@ -147,7 +120,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="abuse") as temporary:
         folder = pathlib.Path(arguments.runs or temporary).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        results = run_all(chosen, folder, arguments.workers, pattern)
+        results = run_all(chosen, folder, arguments.workers)
     bad = [result for result in results if result["verdict"] not in GOOD]
     seconds = round(time.monotonic() - begin)
     print(f"\n{table(results)}\n\n{seconds} seconds")
@@ -155,7 +128,7 @@ def main() -> int:
         print(f"{result['verdict']:<16}{result['id']}\n    {result['message']}")
     if arguments.out:
         counts = collections.Counter(result["verdict"] for result in results)
-        content = {**about(), "seconds": seconds, "only": arguments.only, "counts": dict(counts), "cases": results}
+        content = {**provenance(), "seconds": seconds, "only": arguments.only, "counts": dict(counts), "cases": results}
         pathlib.Path(arguments.out).write_text(
             json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
         )

@@ -6,6 +6,7 @@ stories   an end-to-end memory network on stories that the package makes
 labels    a convolutional classifier of lines TEXT TAB LABEL
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -37,25 +38,13 @@ def options(config: str, values: dict) -> list[str]:
 
 def words(data: str, **changes) -> list[str]:
     """A training on the files that `write_data` writes to the folder words/data; "__" in a name is a dot."""
-    values = {
-        **tiny_options(),
-        "task.name": "parallel_text",
-        "task.train": ("train.source", "train.target"),
-        "task.test": ("test.source", "test.target"),
-        "task.num_examples": 0,
-        "task.vocabulary": "words",
-        "task.vocabulary.min_count": 1,
-        "task.valid_size": 10,
-        "task.buckets.shapes": ((16, 16),),
-        "task.batch_size": 16,
-        "train.num_steps": 40,
-        "train.eval_every": 20,
-        "train.log_every": 20,
-        "optimizer.learning_rate": 0.03,
-        "decode.batch_size": 4,
-        "decode.max_length": 12,
-    }
-    return options(QUICKSTART, values | {"data_dir": data} | _dotted(changes))
+    task = {"name": "parallel_text", "train": ("train.source", "train.target"), "test": ("test.source", "test.target")}
+    task |= {"num_examples": 0, "vocabulary": "words", "vocabulary.min_count": 1, "valid_size": 10}
+    task |= {"buckets.shapes": ((16, 16),), "batch_size": 16}
+    values = tiny_options() | {f"task.{key}": value for key, value in task.items()}
+    values |= {"train.num_steps": 40, "train.eval_every": 20, "train.log_every": 20, "optimizer.learning_rate": 0.03}
+    values |= {"decode.batch_size": 4, "decode.max_length": 12, "data_dir": data}
+    return options(QUICKSTART, values | _dotted(changes))
 
 
 def table(data: str, **changes) -> list[str]:
@@ -66,39 +55,18 @@ def table(data: str, **changes) -> list[str]:
 
 def stories(data: str = "", **changes) -> list[str]:
     """A training on stories that the package makes."""
-    values = {
-        "seeds": "(0, 1)",
-        "task.num_examples": 100,
-        "task.max_sentences": 10,
-        "model.memory_size": 10,
-        "model.linear_steps": 5,
-        "train.num_steps": 12,
-        "train.eval_every": 6,
-        "eval.num_pictures": 0,
-    }
+    values = {"seeds": "(0, 1)", "task.num_examples": 100, "task.max_sentences": 10, "model.memory_size": 10}
+    values |= {"model.linear_steps": 5, "train.num_steps": 12, "train.eval_every": 6, "eval.num_pictures": 0}
     return options(STORIES, values | ({"data_dir": data} if data else {}) | _dotted(changes))
 
 
 def labels(data: str, **changes) -> list[str]:
     """A training on labels.tsv."""
-    values = {
-        "parallel": "single",
-        "task.name": "labelled_text",
-        "task.train": ("labels.tsv", ""),
-        "task.vocabulary": "words",
-        "task.vocabulary.min_count": 1,
-        "task.valid_size": 10,
-        "task.buckets": "fixed",
-        "task.buckets.shapes": ((12, 2),),
-        "task.batch_size": 16,
-        "model.embedding_size": 8,
-        "model.hidden_size": 8,
-        "model.readout_size": 8,
-        "model.encoder.num_layers": 1,
-        "train.num_steps": 20,
-        "train.eval_every": 10,
-        "eval.num_pictures": 0,
-    }
+    task = {"name": "labelled_text", "train": ("labels.tsv", ""), "vocabulary": "words", "vocabulary.min_count": 1}
+    task |= {"valid_size": 10, "buckets": "fixed", "buckets.shapes": ((12, 2),), "batch_size": 16}
+    values = {"parallel": "single"} | {f"task.{key}": value for key, value in task.items()}
+    values |= {"model.embedding_size": 8, "model.hidden_size": 8, "model.readout_size": 8}
+    values |= {"model.encoder.num_layers": 1, "train.num_steps": 20, "train.eval_every": 10, "eval.num_pictures": 0}
     return options(LABELS, values | {"data_dir": data} | _dotted(changes))
 
 
@@ -187,10 +155,8 @@ class Sandbox:
             code = self.server.ask({"wait": job.pid})
         finally:
             timer.cancel()
-        texts = [
-            path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "" for path in (job.out, job.err)
-        ]
-        return Result(code, *texts, slow=bool(late))
+        read = lambda path: path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""  # noqa: E731
+        return Result(code, read(job.out), read(job.err), slow=bool(late))
 
     def alone(self, argv, stdin: bytes, stdout: str, environment: dict[str, str]) -> Result:
         """`python launch.py` itself."""
@@ -219,9 +185,8 @@ class Sandbox:
         finally:
             shutil.rmtree(here, ignore_errors=True)
         message = " | ".join(message.replace(str(here), "HERE").replace(str(self.folder), "RUNS").splitlines())
-        return {"id": case.id, "expected": case.expects, "verdict": verdict, "message": message[:400]} | {
-            "seconds": round(time.monotonic() - begin, 2)
-        }
+        found = {"id": case.id, "expected": case.expects, "verdict": verdict, "message": message[:400]}
+        return found | {"seconds": round(time.monotonic() - begin, 2)}
 
     def _attempt(self, case: Case, here: pathlib.Path) -> tuple[str, str]:
         if case.run:
@@ -239,13 +204,9 @@ class Sandbox:
                 return self.alone(argv, case.stdin, case.stdout, case.alone)
             return self.command(argv, case.stdin, case.stdout)
 
-        if case.around is None:
+        with case.around(here) if case.around else contextlib.nullcontext():
             before, result = snapshot(here), run()
             after = snapshot(here)
-        else:
-            with case.around(here):
-                before, result = snapshot(here), run()
-                after = snapshot(here)
         if result.code == 0:
             before = {name: content for name, content in before.items() if name.startswith(("mine", "data"))}
         harmed = lost(before, after)

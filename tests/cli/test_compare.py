@@ -19,7 +19,7 @@ from attn_jax.evaluation.paired import sentences_of
 from attn_jax.evaluation.statistics import almost_stochastic_order
 from attn_jax.evaluation.text import TEXT_METRICS
 from attn_jax.runs.options import resolve
-from attn_jax.runs.sentences import read_sentences, save_sentences
+from attn_jax.runs.sentences import read_sentences
 from attn_jax.runs.workdir import load_config
 from attn_jax.sweeps import sweep
 
@@ -29,12 +29,9 @@ def runs(tmp_path_factory):
     """Two runs of two seeds; the second has another learning rate."""
     folder = tmp_path_factory.mktemp("compare")
     for name, rate in (("a", 0.01), ("b", 0.03)):
-        config = tiny_config(
-            seeds=(0, 1),
-            train__num_steps=3,
-            optimizer__learning_rate=rate,
-            eval__metrics=("perplexity", "accuracy", "edit_distance", "bleu"),
-        )
+        metrics = ("perplexity", "accuracy", "edit_distance", "bleu")
+        changes = {"seeds": (0, 1), "train__num_steps": 3, "optimizer__learning_rate": rate, "eval__metrics": metrics}
+        config = tiny_config(**changes)
         commands.train(resolve(config), folder / name, commands.Files())
     return folder
 
@@ -77,27 +74,12 @@ def test_a_comparison_has_the_differences_of_seeds_and_of_sentences(runs, capsys
     assert any(line.startswith("over sentences:") and "not of other seeds" in line for line in printed)
 
 
-@pytest.mark.slow
-def test_a_run_does_not_differ_from_itself(runs):
-    found = compare_runs(runs / "a", runs / "a")
-    assert all(row["seeds"]["difference"] == row["sentences"]["difference"] == 0 for row in found["rows"])
-    assert not [line for line in comparison_lines(found) if "] *" in line]
-
-
-def test_a_clear_difference_over_ten_seeds_is_marked(tmp_path):
-    rng = np.random.default_rng(0)
-    for name, shift in (("a", 0.0), ("b", 2.0)):
-        (tmp_path / name).mkdir()
-        values = summarize(list(rng.normal(30 + shift, 0.1, 10)))
-        result = {"metrics": {"bleu": values}, "seeds": list(range(10)), "split": "test", "sentences": 5}
-        (tmp_path / name / "result.json").write_text(json.dumps(result))
-    found = compare_runs(tmp_path / "b", tmp_path / "a")
-    (row,), lines = found["rows"], comparison_lines(found)
-    assert (
-        row["order"] < 0.05 and row["seeds"]["concludes"] and "] * | 0.002 |" in lines[2] and row["sentences"] is None
-    )
-    assert any("--mode=eval of both writes them" in line for line in lines)
-    assert compare_runs(tmp_path / "a", tmp_path / "b")["rows"][0]["order"] > 0.95
+def write_result(folder, metrics, **more):
+    """result.json of a run with these values of its seeds."""
+    folder.mkdir(exist_ok=True)
+    seeds = list(range(len(next(iter(metrics.values())))))
+    result = {"metrics": {name: summarize(values) for name, values in metrics.items()}, "seeds": seeds}
+    (folder / "result.json").write_text(json.dumps(result | {"split": "test", "sentences": 5} | more))
 
 
 def bleu_with(tokenizer):
@@ -109,21 +91,27 @@ def write_results(folder, tokenizers, metrics=("bleu", "accuracy"), **method):
     """result.json of two runs, "a" and "b", of ten seeds; the second is better by far, and decodes with `method`."""
     rng = np.random.default_rng(0)
     for name, tokenizer, shift, options in zip("ab", tokenizers, (0.0, 2.0), ({}, method), strict=True):
-        (folder / name).mkdir()
-        result = {
-            "metrics": {metric: summarize(list(rng.normal(30 + shift, 0.1, 10))) for metric in metrics},
-            "seeds": list(range(10)),
-            "split": "test",
-            "sentences": 5,
-            "decode": {"method": {"name": "beam", "beam_size": 5} | options, "ensemble": {"name": "none"}},
-            "signatures": {"bleu": bleu_with(tokenizer)} if tokenizer else {},
-        }
-        (folder / name / "result.json").write_text(json.dumps(result))
+        decode = {"method": {"name": "beam", "beam_size": 5} | options, "ensemble": {"name": "none"}}
+        about = {"decode": decode, "signatures": {"bleu": bleu_with(tokenizer)} if tokenizer else {}}
+        write_result(folder / name, {metric: list(rng.normal(30 + shift, 0.1, 10)) for metric in metrics}, **about)
     return folder / "b", folder / "a"
+
+
+def test_a_clear_difference_over_ten_seeds_is_marked(tmp_path):
+    b, a = write_results(tmp_path, ("13a", "13a"), metrics=("bleu",))
+    found = compare_runs(b, a)
+    (row,), lines = found["rows"], comparison_lines(found)
+    assert row["order"] < 0.05 and row["seeds"]["concludes"] and row["sentences"] is None
+    assert "] * | 0.002 |" in lines[2]
+    assert any("--mode=eval of both writes them" in line for line in lines)
+    assert compare_runs(a, b)["rows"][0]["order"] > 0.95
 
 
 @pytest.mark.parametrize("tokenizers", [("13a", "char"), ("13a", None), (None, "13a")])
 def test_a_metric_that_was_measured_in_another_way_is_left_out(tmp_path, capsys, tokenizers):
+    (tmp_path / "bleu").mkdir()
+    with pytest.raises(UserError, match=r"have no metric in common that was measured in the same way$"):
+        compare_runs(*write_results(tmp_path / "bleu", tokenizers, metrics=("bleu",)))
     workdir, baseline = write_results(tmp_path, tokenizers)
     commands.compare(resolve(tiny_config()), workdir, commands.Files(baseline=str(baseline)))
     lines, found = capsys.readouterr().out.splitlines(), json.loads((workdir / "comparison.json").read_text())
@@ -141,20 +129,12 @@ def test_the_same_measurement_is_compared_and_other_decoding_is_told(tmp_path, c
     commands.compare(resolve(tiny_config()), workdir, commands.Files(baseline=str(baseline)))
     lines, found = capsys.readouterr().out.splitlines(), json.loads((workdir / "comparison.json").read_text())
     assert [line for line in lines if line.startswith("| bleu |") and "] * |" in line]
-    assert found["left_out"] == {} and found["decode"] == {
-        "method.beam_size": [5, 1],
-        "method.length_penalty": [None, 0.5],
-    }
+    differ = {"method.beam_size": [5, 1], "method.length_penalty": [None, 0.5]}
+    assert found["left_out"] == {} and found["decode"] == differ
     assert [line for line in lines if line.startswith("decoding differs")] == [
         "decoding differs: decode.method.beam_size is 5 in the baseline, 1 in the run",
         "decoding differs: decode.method.length_penalty is None in the baseline, 0.5 in the run",
     ]
-
-
-def test_runs_without_a_metric_that_was_measured_in_the_same_way_are_refused(tmp_path):
-    workdir, baseline = write_results(tmp_path, ("13a", "char"), metrics=("bleu",))
-    with pytest.raises(UserError, match=r"have no metric in common that was measured in the same way$"):
-        compare_runs(workdir, baseline)
 
 
 @pytest.mark.slow
@@ -173,18 +153,10 @@ def test_the_statistics_of_sentences_are_no_reason_to_compare_what_was_measured_
 def test_each_kind_of_metric_has_an_order(tmp_path):
     metrics = {"mse": [1.0, 1.1, 1.2], "r2": [0.9, 0.8, 0.7], "touch": [80.0, 81.0, 82.0], "cells": [2.0, 2.1, 2.2]}
     for name, shift in (("a", 0.0), ("b", 1.0)):
-        (tmp_path / name).mkdir()
-        values = {metric: summarize([value + shift for value in of]) for metric, of in metrics.items()}
-        result = {"metrics": values, "seeds": [0, 1, 2], "split": "test", "points": 5}
-        (tmp_path / name / "result.json").write_text(json.dumps(result))
+        write_result(tmp_path / name, {metric: [value + shift for value in of] for metric, of in metrics.items()})
     order = {row["metric"]: row["order"] for row in compare_runs(tmp_path / "b", tmp_path / "a")["rows"]}
     assert order.pop("cells") is None  # neither direction is better
     assert order["mse"] > 0.5 and order["r2"] < 0.1 and order["touch"] < 0.5
-
-
-def test_the_numbers_of_eval_are_compared_on_demand(runs):
-    with pytest.raises(UserError, match=r"has no eval\.json yet; run"):
-        compare_runs(runs / "b", runs / "a", "eval")
 
 
 def test_a_sweep_has_a_table_over_sentences(runs):
@@ -199,10 +171,6 @@ def with_loss(found, value):
     return found | {"statistics": found["statistics"] | {"loss": [rows, rows]}}
 
 
-def cut(path):
-    path.write_text(path.read_text()[:90])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "change", "message"),
@@ -214,11 +182,7 @@ def cut(path):
         ("result.json", lambda found: found | {"checksums": 1}, r"result\.json: expected the result of a run"),
         ("result.json", lambda found: found | {"config": {"train": 1}}, r"result\.json: expected the result of a run"),
         ("result.json", lambda found: found | {"checksums": {"examples": 1}}, "were measured on other sentences"),
-        (
-            "sentences.json",
-            lambda found: found | {"checksum": 1},
-            r"sentences\.json is of another measurement",
-        ),
+        ("sentences.json", lambda found: found | {"checksum": 1}, r"sentences\.json is of another measurement"),
         ("sentences.json", lambda found: found | {"checksum": None}, r"sentences\.json: expected the statistics of"),
         ("sentences.json", lambda found: {"statistics": {}}, r"sentences\.json: expected the statistics of sentences"),
         ("sentences.json", lambda found: with_loss(found, "x"), r"sentences\.json: expected the statistics of"),
@@ -238,12 +202,15 @@ def test_what_cannot_be_compared_is_one_line(runs, tmp_path, file, change, messa
 def test_the_same_sentences_in_files_of_other_names_are_compared(runs, tmp_path):
     copy = edited(runs, tmp_path, "result.json", lambda found: found | {"split": "copy.source, copy.target"})
     assert compare_runs(copy, runs / "a")["rows"] == compare_runs(runs / "b", runs / "a")["rows"]
+    same = compare_runs(runs / "a", runs / "a")
+    assert all(row["seeds"]["difference"] == row["sentences"]["difference"] == 0 for row in same["rows"])
+    assert not [line for line in comparison_lines(same) if "] *" in line]
 
 
 def test_a_file_cut_short_is_one_line(runs, tmp_path):
     for file in ("sentences.json", "result.json"):
         copy = edited(runs, tmp_path / file, file, lambda found: found)
-        cut(copy / file)
+        (copy / file).write_text((copy / file).read_text()[:90])
         with pytest.raises(UserError, match=f"cannot read {copy}/{file}: not valid JSON"):
             compare_runs(copy, runs / "a")
 
@@ -280,12 +247,8 @@ def test_a_run_that_was_not_measured_yet_is_told_how(runs, tmp_path):
 
 
 def test_the_means_are_over_the_seeds_of_the_difference(tmp_path):
-    for name, values in (("ours", [11.0, 13.0]), ("theirs", [10.0, 12.0, 50.0, 60.0])):
-        metric = {"mean": float(np.mean(values)), "std": 1.0, "seeds": values}
-        result = {"name": name, "split": "test", "sentences": 9, "seeds": list(range(len(values)))}
-        result |= {"metrics": {"bleu": metric}, "signatures": {}, "decode": {}}
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "result.json").write_text(json.dumps(result))
+    write_result(tmp_path / "ours", {"bleu": [11.0, 13.0]})
+    write_result(tmp_path / "theirs", {"bleu": [10.0, 12.0, 50.0, 60.0]})
     (row,) = compare_runs(tmp_path / "ours", tmp_path / "theirs")["rows"]
     assert (row["value"], row["baseline"], row["seeds"]["difference"]) == (12.0, 11.0, 1.0)
     assert row["order"] == almost_stochastic_order([11.0, 13.0], [10.0, 12.0]) < 0.5
@@ -297,15 +260,10 @@ def test_an_ensemble_and_seeds_differ_by_what_their_two_columns_say(tmp_path):
     outputs = {"together": [references[:7] + ["x"] * 3], "each": [references[:n] + ["x"] * (10 - n) for n in (2, 4, 9)]}
     for name, seeds in (("together", [0, 1]), ("each", [0, 1, 2])):
         values = [metric.compute(one, references, "13a")[0] for one in outputs[name]]
-        about = {"name": name, "split": "test", "sentences": 10, "seeds": seeds, "signatures": {}}
-        about |= {
-            "metrics": {"exact_match": summarize(values)},
-            "decode": {"ensemble": {"name": "seeds" if name == "together" else "none"}},
-        }
+        decode = {"ensemble": {"name": "seeds" if name == "together" else "none"}}
+        write_result(tmp_path / name, {"exact_match": values}, seeds=seeds, sentences=10, decode=decode)
         tables = {"exact_match": [metric.statistics(one, references, "13a") for one in outputs[name]]}
         each = sentences_of(seeds, tables, outputs[name], 1, ensemble=name == "together")
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "result.json").write_text(json.dumps(about))
         (tmp_path / name / "sentences.json").write_text(json.dumps(each))
     for names, columns in ((("together", "each"), (70, 50)), (("each", "together"), (50, 70))):
         (row,) = (found := compare_runs(*(tmp_path / name for name in names)))["rows"]
@@ -313,9 +271,3 @@ def test_an_ensemble_and_seeds_differ_by_what_their_two_columns_say(tmp_path):
         assert row["sentences"]["difference"] == pytest.approx(row["value"] - row["baseline"])
         (line,) = (line for line in comparison_lines(found) if line.startswith("over seeds:"))
         assert line == "over seeds: nothing to compare, since an ensemble is of no single seed"
-
-
-def test_a_measurement_without_statistics_leaves_none_of_the_one_before(tmp_path):
-    (tmp_path / "eval_sentences.json").write_text("{}")
-    save_sentences(tmp_path / "eval_sentences.json", None)
-    assert not (tmp_path / "eval_sentences.json").exists()

@@ -15,7 +15,7 @@ import time
 import numpy as np
 import pytest
 from launch_server import ENVIRONMENT, ROOT, Server
-from tiny_run import WORDS, timeless, tiny_options, write_pairs
+from tiny_run import WORDS, tiny_options, write_pairs
 
 import attn_jax
 from attn_jax.data.pairs import Pairs
@@ -28,26 +28,13 @@ QUICKSTART = f"--config={ROOT}/configs/quickstart.py"
 
 def options(**changes):
     """The tiny config as options: words in files, one bucket that leaves one pair out."""
-    values = {
-        **tiny_options(),
-        "parallel": "auto",
-        "task.name": "parallel_text",
-        "task.train": ("train.source", "train.target"),
-        "task.test": ("test.source", "test.target"),
-        "task.num_examples": 0,
-        "task.vocabulary": "words",
-        "task.vocabulary.min_count": 1,
-        "task.valid_size": 10,
-        "task.buckets.shapes": ((16, 16),),
-        "task.batch_size": 16,
-        "train.num_steps": 6,
-        "train.eval_every": 3,
-        "eval.metrics": ("bleu", "exact_match"),
-        "task.tokenize": "none",
-        "eval.num_pictures": 2,
-        "decode.batch_size": 4,
-        **{key.replace("__", "."): value for key, value in changes.items()},
-    }
+    task = {"name": "parallel_text", "train": ("train.source", "train.target"), "test": ("test.source", "test.target")}
+    task |= {"num_examples": 0, "vocabulary": "words", "vocabulary.min_count": 1, "valid_size": 10, "batch_size": 16}
+    task |= {"buckets.shapes": ((16, 16),), "tokenize": "none"}
+    values = tiny_options() | {"parallel": "auto"} | {f"task.{key}": value for key, value in task.items()}
+    values |= {"train.num_steps": 6, "train.eval_every": 3, "eval.metrics": ("bleu", "exact_match")}
+    values |= {"eval.num_pictures": 2, "decode.batch_size": 4}
+    values |= {key.replace("__", "."): value for key, value in changes.items()}
     return [QUICKSTART, *(f"--config.{key}={value}" for key, value in values.items())]
 
 
@@ -112,10 +99,8 @@ def test_train(workdir, trained, data):
     assert (result["split"], result["sentences"], result["steps"]) == ("test", 7, 6)
     assert "training      compiling ...\n" in err and err.endswith("test          evaluating 7 sentences ...\n")
     # What the description does not know of; data_dir and the like change nothing of it.
-    assert (
-        "dates to ISO, with task.num_examples=0, task.valid_size=10, task.buckets=fixed, task.buckets.shapes=((16, 16)"
-        in out
-    )
+    changed = "task.num_examples=0, task.valid_size=10, task.buckets=fixed, task.buckets.shapes=((16, 16)"
+    assert f"dates to ISO, with {changed}" in out
     assert " and 19 more    1 cpu device" in out and "data_dir" not in out
     assert set(result["overrides"]) == set(options(data_dir=data)[1:])
     assert result["checkpoint"] == "best checkpoint (step 6)" and result["versions"]["jax"] and result["date"]
@@ -168,9 +153,8 @@ def test_eval(server, workdir, data):
 
     unseen = [f"--source={data}/unseen.source", f"--target={data}/unseen.target"]
     override = "--config.eval.metrics=('chrf',)"
-    code, out, err = server.run(
-        "--mode=eval", f"--workdir={workdir}", *unseen, "--config.decode.batch_size=3", override
-    )
+    given = ["--mode=eval", f"--workdir={workdir}", *unseen, "--config.decode.batch_size=3", override]
+    code, out, err = server.run(*given)
     assert (code, err, first_words(out)) == (0, "files         evaluating 7 sentences ...\n", [*EXAMPLES, "files"])
     result = json.loads((workdir / "eval.json").read_text())
     assert result["split"] == f"{data}/unseen.source, {data}/unseen.target" and result["sentences"] == 7
@@ -259,24 +243,23 @@ def test_score(server, workdir, data):
     sides = [(data / f"unseen.{side}").read_text().splitlines() for side in ("source", "target")]
     rows = "".join(f"{source}\t{target}\n" for source, target in zip(*sides, strict=True))
     stdin = server.run(*score, "--config.decode.batch_size=2", stdin=rows.encode())
-    np.testing.assert_allclose(
-        [float(line) for line in stdin.out.splitlines()], [float(line) for line in files.out.splitlines()], rtol=1e-4
-    )
+    of_stdin, of_files = ([float(line) for line in each.out.splitlines()] for each in (stdin, files))
+    np.testing.assert_allclose(of_stdin, of_files, rtol=1e-4)
     model = attn_jax.load(workdir)
     expected = model.predictor.log_probs(model.params, Pairs(*sides))  # as accurate as it was computed
-    np.testing.assert_allclose([float(line) for line in files.out.splitlines()], expected, rtol=1e-7)
+    np.testing.assert_allclose(of_files, expected, rtol=1e-7)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["predict", "score", "visualize"])
-def test_an_empty_input_is_told(server, workdir, folder, mode):
+def test_an_empty_input_is_told(server, workdir, folder):
     """As a command before the pipe that failed leaves it."""
-    given = [f"--mode={mode}", f"--workdir={workdir}"]
-    assert failure(server, *given) == "standard input is empty; expected one input per line"
-    if mode != "score":
-        (folder / "nothing.txt").touch()
-        told = failure(server, *given, f"--source={folder}/nothing.txt")
-        assert told == f"{folder}/nothing.txt is empty; expected one input per line"
+    (folder / "nothing.txt").touch()
+    for mode in ("predict", "score", "visualize"):
+        given = [f"--mode={mode}", f"--workdir={workdir}"]
+        assert failure(server, *given) == "standard input is empty; expected one input per line"
+        if mode != "score":
+            told = failure(server, *given, f"--source={folder}/nothing.txt")
+            assert told == f"{folder}/nothing.txt is empty; expected one input per line"
 
 
 @pytest.mark.slow
@@ -294,13 +277,6 @@ def test_visualize(server, workdir):
     np.testing.assert_allclose(np.sum(shown["weights"], axis=1), np.ones(len(shown["target"])), rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_help(server):
-    code, out, err = server.run("--help")
-    assert (code, err) == (0, "")
-    assert "python launch.py --config=configs/quickstart.py" in out and "  --workdir: Work directory of the run" in out
-
-
 def contents(directory):
     return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
@@ -316,72 +292,40 @@ def failure(server, *argv, stdin=b""):
 @pytest.mark.slow
 def test_bad_data_is_one_clear_line_and_leaves_no_work_directory(server, data, tmp_path):
     train = [*options(data_dir=tmp_path), f"--workdir={tmp_path}/run"]
-    source, target = write_pairs(tmp_path)
+    source, _ = write_pairs(tmp_path)
     write_pairs(tmp_path, "test")
-    good = source.read_bytes()
-
-    def told(content=None, *extra):
-        if content is not None:
-            source.write_bytes(content)
-        of_words = [option for option in train if "=sentencepiece" in str(extra) and "vocabulary.min_count" in option]
-        message = failure(server, *(option for option in train if option not in of_words), *extra)
-        assert not (tmp_path / "run").exists()
-        source.write_bytes(good)
-        return message
-
-    assert told(good + b"a\nb\n") == (
-        f"{source} has 62 lines but {target} has 60; expected line i of one to be the translation of line i of the "
-        "other"
-    )
-    assert told(b"") == f"{source}: the file is empty; expected one sentence per line"
-    assert (
-        told(good.replace(b"\n", b"\n\n", 1)) == f"{source}, line 2: the line is empty; expected one sentence per line"
-    )
-    assert told(good.replace(b"\n", b"\n\xff", 3)) == (
-        f"{source}, line 2: not valid UTF-8 (byte 0xff); convert it to UTF-8"
-    )
-    names = "--config.task.train=('trainn.source', 'train.target')"
-    assert told(None, names) == f"{tmp_path}/trainn.source: no such file; did you mean train.source?"
     (tmp_path / "folder").mkdir()
-    names = "--config.task.train=('folder', 'train.target')"
-    assert told(None, names) == f"{tmp_path}/folder: is a directory; expected a text file"
-    assert "the folder /nowhere does not exist either" in told(None, "--config.data_dir=/nowhere")
-    pieces = [
-        "--config.task.vocabulary=sentencepiece",
-        "--config.task.vocab_size=(5000, 30)",
-    ]
-    assert re.fullmatch(
-        r"the source vocabulary: vocab_size 5000 is too large for this text; the largest possible is \d+",
-        told(None, *pieces),
-    )
-    assert "no pair fits any of the buckets ((2, 2),): the shortest source has 4" in told(
-        None, "--config.task.buckets.shapes=((2, 2),)"
-    )
-    assert "task.valid_size 60: expected 1 to 59" in told(None, "--config.task.valid_size=60")
-    if os.getuid():
-        source.chmod(0)
-        assert "cannot be read (Permission denied)" in told()
+    good = source.read_bytes()
+    for content, extra, message in (
+        (good + b"a\nb\n", "", f"{source} has 62 lines but {tmp_path}/train.target has 60; expected line i of one to "),
+        (b"", "", f"{source}: the file is empty; expected one sentence per line"),
+        (good.replace(b"\n", b"\n\n", 1), "", f"{source}, line 2: the line is empty; expected one sentence per line"),
+        (good.replace(b"\n", b"\n\xff", 3), "", f"{source}, line 2: not valid UTF-8 (byte 0xff); convert it to UTF-8"),
+        (good, "task.train=('trainn.source', 'train.target')", "trainn.source: no such file; did you mean train.sourc"),
+        (good, "task.train=('folder', 'train.target')", f"{tmp_path}/folder: is a directory; expected a text file"),
+        (good, "data_dir=/nowhere", "the folder /nowhere does not exist either"),
+        (good, "task.buckets.shapes=((2, 2),)", "no pair fits any of the buckets ((2, 2),): the shortest source has 4"),
+        (good, "task.valid_size=60", "task.valid_size 60: expected 1 to 59"),
+    ):
+        source.write_bytes(content)
+        assert message in failure(server, *train, *([f"--config.{extra}"] if extra else []))
+        assert not (tmp_path / "run").exists()
+    pieces = ["--config.task.vocabulary=sentencepiece", "--config.task.vocab_size=(5000, 30)"]
+    message = failure(server, *(option for option in train if "vocabulary.min_count" not in option), *pieces)
+    words = r"the source vocabulary: vocab_size 5000 is too large for this text; the largest possible is \d+"
+    assert re.fullmatch(words, message) and not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
 def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
-    before = contents(workdir)
-    at = f"--workdir={workdir}"
-    train = options(data_dir=data)
+    """Those that depend on a work directory; for others see test_command_line.py."""
+    before, at, train = contents(workdir), f"--workdir={workdir}", options(data_dir=data)
+    another = f"{workdir} holds the run of another config: "
     for argv, message in (
         ([], "nothing to do: give --config=configs/X.py to train, or --mode and --workdir"),
         ([QUICKSTART, "--config.model.encodr=gru"], "unknown config key model.encodr; did you mean model.encoder?"),
-        ([QUICKSTART, "--mode=predikt"], "unknown --mode=predikt; did you mean predict?"),
-        ([*train, at, "--config.model.encoder=gruu"], "unknown model.encoder 'gruu'; did you mean gru?"),
-        ([*train, at, "--config.train.num_steps=1.5"], "--config.train.num_steps=1.5: expected an integer, such as "),
-        (
-            [*train, at, "--config.model.hidden_size=9"],
-            f"{workdir} holds the run of another config: model.hidden_size is 8 there and 9 here; choose another",
-        ),
-        (
-            [QUICKSTART, at],
-            f"{workdir} holds the run of another config: task.name is 'parallel_text' there and 'dates' here",
-        ),
+        ([*train, at, "--config.model.hidden_size=9"], f"{another}model.hidden_size is 8 there and 9 here; choose ano"),
+        ([QUICKSTART, at], f"{another}task.name is 'parallel_text' there and 'dates' here"),
         ([QUICKSTART, "--mode=predict"], "--mode=predict needs --workdir=DIR, the work directory of a trained run"),
         (["--mode=eval", f"--workdir={tmp_path}"], f"{tmp_path}/config.json does not exist: {tmp_path} is not the wor"),
         ([*train, "--mode=predict", f"--workdir={tmp_path}"], f"{tmp_path}/config.json does not exist: "),
@@ -393,45 +337,19 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
         (["--mode=eval", at, "--config.model.attention.normalize=sparsemax"], "normalize.name is 'softmax' there"),
         (["--mode=eval", at, "--config.optimizer.learning_rate=7"], "optimizer.learning_rate has no effect there; lea"),
         (["--mode=eval", at, "--config.task.vocabulary=characters"], "task.vocabulary has no effect there; leave it"),
-        (
-            ["--mode=predict", at, "--config.task.tokenize=char"],
-            "--mode=predict does not read --config.task.tokenize; ",
-        ),
+        (["--mode=predict", at, "--config.task.tokenize=char"], "--mode=predict does not read --config.task.tokenize;"),
         (["--mode=eval", at, "--config.decode.with_scores=True"], "--mode=eval does not read --config.decode.with_sc"),
         (["--mode=export", at, "--config.decode.method=beam"], "--mode=export does not read --config.decode.method;"),
         (["--mode=score", at, "--config.decode.unk=forbid"], "--mode=score does not read --config.decode.unk;"),
         (["--mode=eval", at, "--split=vald"], "unknown split 'vald'; did you mean valid?"),
-        (
-            ["--mode=eval", at, "--split=valid", "--source=x", "--target=x"],
-            "--split=valid and --source=x: expected one",
-        ),
+        (["--mode=eval", at, "--split=valid", "--source=x", "--target=x"], "--split=valid and --source=x: expected on"),
         (["--mode=predict", at, "--split=valid"], "--mode=predict takes no --split; it is for --mode=eval or --mode="),
-        (
-            ["--mode=eval", at, "--split=valid", "--config.task.valid_size=12"],
-            "task.valid_size is 10 in the training and 12 here, which holds out other examples, some of which the ",
-        ),
-        (
-            ["--sweep=experiments/scores.py", "--mode=eval"],
-            "--sweep=experiments/scores.py takes no --mode=eval: it trai",
-        ),
+        (["--mode=eval", at, "--split=valid", "--config.task.valid_size=12"], "task.valid_size is 10 in the training "),
+        (["--sweep=experiments/scores.py", "--mode=eval"], "--sweep=experiments/scores.py takes no --mode=eval: it tr"),
         (["--sweep=", at], "--sweep is empty; expected a file such as experiments/scores.py"),
-        (
-            [*train, "--num_processes=2", "--coordinator=here"],
-            "--coordinator=here: expected HOST:PORT, such as node1:1",
-        ),
-        (
-            ["--mode=predict", at, "--config.decode.n_best=3"],
-            "did you mean decode.method.n_best, with decode.method=be",
-        ),
-        (
-            ["--mode=predict", at, "--config.decode.method=beam", "--config.decode.method.n_best=6"],
-            "decode.method.n_best 6 needs a decode.method.beam_size of at least as many",
-        ),
-        (["--mode=predict", at, "--config.decode.method=beem"], "unknown decode.method 'beem'; did you mean beam?"),
-        (["--mode=eval", at, "--config.eval.metrics=('blue',)"], "unknown metric 'blue'; did you mean bleu?"),
-        (["--mode=visualize", at], "standard input is empty; expected one input per line"),
-        ([*train, "--num_processes=2"], "--num_processes=2 needs --coordinator=HOST:PORT (of process 0) and --process"),
         (["--sweep=nowhere.py"], "there is no file nowhere.py; "),
+        ([*train, "--num_processes=2", "--coordinator=here"], "--coordinator=here: expected HOST:PORT, such as node1:"),
+        (["--mode=visualize", at], "standard input is empty; expected one input per line"),
     ):
         assert message in failure(server, *argv)
     message = "standard input, line 2: expected source TAB target, but there is no tab"
@@ -447,7 +365,7 @@ def test_without_a_checkpoint(server, workdir, data, tmp_path):
     """A copy of the work directory that lost them, and one that has none yet."""
     for name in ("config.json", "vocabularies.json"):
         (tmp_path / name).write_bytes((workdir / name).read_bytes())
-    for mode in ("eval", "predict", "score", "visualize"):
+    for mode in ("eval", "score"):
         message = failure(server, f"--mode={mode}", f"--workdir={tmp_path}", stdin=b"a\tb\n")
         assert message == f"there are no checkpoints: {tmp_path}/checkpoints does not exist"
     (tmp_path / "checkpoints").mkdir()
@@ -455,25 +373,8 @@ def test_without_a_checkpoint(server, workdir, data, tmp_path):
     assert message == f"{tmp_path} has no checkpoint yet; train it first"
 
 
-@pytest.mark.slow
-def test_a_loss_that_becomes_nan(server, data, tmp_path):
-    changes = {"optimizer": "sgd", "optimizer__learning_rate": 1e30, "optimizer__clip": "none"}
-    code, out, err = server.run(*options(data_dir=data, **changes), f"--workdir={tmp_path}")
-    assert (code, first_words(out)) == (1, ["quickstart"])
-    assert re.fullmatch(
-        r"launch.py: the \w+ became \w+ at step 2; a smaller learning rate may help; last good checkpoint: none",
-        err.splitlines()[-1],
-    )
-    assert set(first_words(err)) == {"options", "data", "attention", "model", "training", "launch.py:"}
-
-
-LONG = {
-    "train__num_steps": 300,
-    "train__eval_every": 20,
-    "train__log_every": 7,
-    "eval__metrics": ("perplexity",),
-    "task__tokenize": "13a",
-}
+LONG = {"train__num_steps": 300, "train__eval_every": 20, "train__log_every": 7}
+LONG |= {"eval__metrics": ("perplexity",), "task__tokenize": "13a"}
 
 
 def wait_for(path, seconds=120):
@@ -484,39 +385,22 @@ def wait_for(path, seconds=120):
 
 
 @pytest.mark.slow
-def test_killed_and_terminated_is_bitwise_never_stopped(server, data, tmp_path):
-    """kill -9, then SIGTERM, each followed by the same command."""
-    command = [*options(data_dir=data, **LONG, eval__num_pictures=0)]
-    whole = server.run(*command, f"--workdir={tmp_path}/whole")
-    assert whole.code == 0, whole.err
-
+def test_a_run_that_is_terminated_says_where_it_goes_on(server, data, tmp_path):
+    """And goes on there; that nothing differs then from a run that was never stopped is tested in tests/faults."""
+    command = options(data_dir=data, **LONG | {"train__num_steps": 120, "eval__num_pictures": 0})
     run = tmp_path / "run"
     job = server.start(*command, f"--workdir={run}")
-    wait_for(run / "checkpoints" / "40")
-    os.kill(job.pid, signal.SIGKILL)
-    assert job.wait().code == -signal.SIGKILL and not (run / "result.json").exists()
-    killed_at = max(int(path.name) for path in (run / "checkpoints").iterdir() if path.name.isdigit())
-
-    job = server.start(*command, f"--workdir={run}")
-    wait_for(run / "checkpoints" / str(killed_at + 60))
+    wait_for(run / "checkpoints" / "20")
     os.kill(job.pid, signal.SIGTERM)
     code, out, err = job.wait()
     assert (code, first_words(out)) == (128 + signal.SIGTERM, ["quickstart", "interrupted"]), err
-    step = int(
-        re.fullmatch(r"interrupted   at step (\d+), saved; the same command goes on from there", out.splitlines()[1])[1]
-    )
-    assert killed_at + 60 <= step < 300 and f"resuming      from step {killed_at} of 300" in err
-    assert set(first_words(err)) == {"options", "data", "attention", "model", "resuming", "training", "valid"}
-    assert (run / "checkpoints" / str(step)).is_dir() and not (run / "result.json").exists()
-
+    told = re.fullmatch(r"interrupted   at step (\d+), saved; the same command goes on from there", out.splitlines()[1])
+    step = int(told[1])
+    assert 20 <= step < 120 and (run / "checkpoints" / str(step)).is_dir() and not (run / "result.json").exists()
     code, out, err = server.run(*command, f"--workdir={run}")
     assert (code, first_words(out)) == (0, ["quickstart", "test", "pictures", "try"]), err
-    assert f"resuming      from step {step} of 300" in err
-    assert timeless(run) == timeless(tmp_path / "whole")
-    for name in ("vocabularies.json", "config.json"):
-        assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-    results = [json.loads((path / "result.json").read_text()) for path in (run, tmp_path / "whole")]
-    assert results[0]["metrics"] == results[1]["metrics"] and results[0]["checkpoint"] == results[1]["checkpoint"]
+    assert f"resuming      from step {step} of 120" in err
+    assert set(first_words(err)) >= {"options", "data", "model", "resuming", "training", "test"}
 
 
 @contextlib.contextmanager

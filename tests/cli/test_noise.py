@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from attn_jax.cli.noise import silence
+from attn_jax.cli.noise import is_not_orbax, silence
 
 
 @pytest.fixture
@@ -33,8 +33,6 @@ def test_only_the_first_of_several_failed_writes_is_reported(silent, caplog):
 
 
 def test_what_orbax_logs_is_not_heard():
-    from attn_jax.cli.noise import is_not_orbax
-
     for path, expected in (("/lib/orbax/checkpoint/manager.py", False), ("/lib/other.py", True)):
         assert is_not_orbax(logging.LogRecord("absl", logging.ERROR, path, 1, "text", (), None)) is expected
 

@@ -104,9 +104,8 @@ def test_the_page_has_the_table_of_an_analysis(trained, tmp_path, capsys):
     (copy / "analysis.json").write_text(json.dumps(found))
     of = report(trained[0], copy)["analysis"]["of"]
     assert of == "Means over test, best checkpoint (step 1), measured 2026-11-24."
-    huge = {"mean": 10**400, "std": 0, "seeds": [1]}
-    rows = [[{"place": "source", "values": {"entropy": wrong}}] for wrong in (3, huge)]
-    for damaged in ({"rows": 3}, *({"rows": row} for row in rows), {}):
+    wrong = {"place": "source", "values": {"entropy": {"mean": 10**400, "std": 0, "seeds": [1]}}}
+    for damaged in ({"rows": 3}, {"rows": [wrong]}, {"rows": [wrong | {"values": {"entropy": 3}}]}, {}):
         (copy / "analysis.json").write_text(json.dumps(damaged))
         with pytest.raises(UserError, match=r"analysis\.json: expected what --mode=analyze writes"):
             report(trained[0], copy)
@@ -137,10 +136,7 @@ def test_a_sweep_has_a_table_with_links_to_the_pages_of_its_runs(folder, capsys)
     write_sweep_report(folder, report_run)
     page = data_of(folder / FILE)
     assert made == ["quickstart,seed=0"]
-    assert page["links"] == {
-        "seed=1": "quickstart%2Cseed%3D1/report.html",
-        "seed=0": "quickstart%2Cseed%3D0/report.html",
-    }
+    assert page["links"] == {f"seed={n}": f"quickstart%2Cseed%3D{n}/report.html" for n in (1, 0)}
     assert [row[0] for row in page["table"]] == ["run", "seed=1", "seed=0"] and len(page["figure"]) == 2
     assert page["sentence_differences"][1] == ["seed=0", "+0 [+0, +0]", "+0 [+0, +0]"]  # they are copies
     os.utime(folder / "quickstart,seed=1" / FILE, (0, 0))
@@ -196,21 +192,16 @@ def test_runs_that_cannot_be_compared_are_one_line(folder):
         write_sweep_report(folder, lambda *run: None)
 
 
-@pytest.mark.parametrize(
-    "result",
-    [
+def test_a_result_that_is_none_is_one_line(tmp_path):
+    values = [{"loss": 3}, *({"loss": {"mean": mean, "std": 0, "seeds": [1]}} for mean in ("a", float("nan"), 10**400))]
+    for result in (
         {"metrics": {}},
         {"metrics": [], "seeds": []},
-        {"metrics": {"loss": 3}, "seeds": []},
-        {"metrics": {"loss": {"mean": "a", "std": 0, "seeds": [1]}}, "seeds": [0]},
-        {"metrics": {"loss": {"mean": float("nan"), "std": 0, "seeds": [1]}}, "seeds": [0]},
-        {"metrics": {"loss": {"mean": 10**400, "std": 0, "seeds": [1]}}, "seeds": [0]},
-    ],
-)
-def test_a_result_that_is_none_is_one_line(tmp_path, result):
-    (tmp_path / "result.json").write_text(json.dumps(result))
-    with pytest.raises(UserError, match=r"result\.json: expected the result of a run, with finite numbers"):
-        read_result(tmp_path / "result.json")
+        *({"metrics": each, "seeds": [0]} for each in values),
+    ):
+        (tmp_path / "result.json").write_text(json.dumps(result))
+        with pytest.raises(UserError, match=r"result\.json: expected the result of a run, with finite numbers"):
+            read_result(tmp_path / "result.json")
 
 
 @pytest.mark.slow
@@ -241,10 +232,7 @@ def test_a_work_directory_without_a_checkpoint_is_one_line(trained, tmp_path):
         (["--mode=report", "--source=x"], "--source is for a single run; give --workdir=DIR of one of "),
         (["--mode=report", "--split=valid"], "--split is for a single run; give --workdir=DIR of one of "),
         (["--mode=report", "--config.seed=1"], "--config.seed is for a single run; give --workdir=DIR of one of "),
-        (
-            ["--mode=eval"],
-            "is the folder of a sweep, which --mode=eval does not take; give --workdir=DIR of one of its",
-        ),
+        (["--mode=eval"], "is the folder of a sweep, which --mode=eval does not take; give --workdir=DIR of one of "),
         (["--mode=compare", "--baseline=x"], "is the folder of a sweep, which --mode=compare does not take; give"),
     ],
 )

@@ -35,6 +35,9 @@ def test_the_fields_of_a_date(source, texts, sure):
 
 
 def test_a_number_in_kanji_with_ten_has_no_sure_digit():
+    assert TextOptions().align(["a"], ["b"]) is None  # other tasks know no alignment
+    for source, target in (("tomorrow", "2026-11-21"), ("21/11/26", "21 Nov")):  # no dates
+        assert align_date(list(source), list(target)) is None
     texts, sure = fields("二〇二六年十一月二十一日", "2026-11-21")
     assert texts == ["二〇二六", "十一", "二十一"] and len(sure) == 4
     assert fields("昭和元年12月5日", "1926-12-05") == (["昭和元", "12", "5"], [("1", "1"), ("2", "2"), ("5", "5")])
@@ -51,17 +54,8 @@ def test_every_style_is_aligned_and_dashes_are_not(day):
         assert not columns[0] & columns[1] and not columns[1] & columns[2] and not columns[0] & columns[2]
 
 
-def test_what_is_no_date_is_not_aligned():
-    assert align_date(list("tomorrow"), list("2026-11-21")) is None
-    assert align_date(list("21/11/26"), list("21 Nov")) is None
-
-
 def test_letters_of_a_form_are_those_of_its_lemma():
     source, target = ["<N>", "<ACC>", *"sölkit"], list("sölkidün")
     sure, possible = InflectionOptions().align(source, target)
     assert sure == possible == {(i, i + 2) for i in range(5)}
     assert align_letters(list("gehen"), list("xy"))[0] == frozenset()
-
-
-def test_other_tasks_know_no_alignment():
-    assert TextOptions().align(["a"], ["b"]) is None

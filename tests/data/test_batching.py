@@ -81,11 +81,8 @@ def test_every_epoch_deals_its_pairs_anew(encoded, vocabulary):
     """Whatever the order of the batches: no two epochs have a full batch of the same pairs."""
     batches = Batches(encoded, (16,), 16)
     steps = batches.steps_per_epoch
-    dealt = [
-        {frozenset(texts(batches.batch_at(step), vocabulary)) for step in range(epoch * steps, (epoch + 1) * steps)}
-        for epoch in range(3)
-    ]
-    full = [{pairs for pairs in epoch if len(pairs) == 16} for epoch in dealt]
+    dealt = [frozenset(texts(batches.batch_at(step), vocabulary)) for step in range(3 * steps)]
+    full = [{pairs for pairs in dealt[n * steps : (n + 1) * steps] if len(pairs) == 16} for n in range(3)]
     assert len(full[0]) == len(encoded) // 16
     assert all(a.isdisjoint(b) for a, b in itertools.combinations(full, 2))
 
@@ -131,22 +128,17 @@ def test_shapes_are_few_and_fixed(encoded):
         assert batch["target_in"].shape == batch["target_out"].shape
         shapes.add((*batch["source"].shape, batch["target_in"].shape[1]))
     assert shapes == set(batches.shapes) == {(16, 4, 4), (16, 4, 6), (16, 8, 8)}
-
-
-def test_buckets_without_pairs_have_no_batches(encoded):
-    assert [shape for shape in Batches(encoded, (1, *BUCKETS), 16).shapes if shape[1] == 1] == []
+    assert [shape for shape in Batches(encoded, (1, *BUCKETS), 16).shapes if shape[1] == 1] == []  # without pairs
 
 
 def test_rows_that_fill_up_are_all_pad(vocabulary):
-    three = encode_pairs(make_pairs(3, longest=3), vocabulary, vocabulary)
-    batches = Batches(three, (8,), 5)
+    batches = Batches(encode_pairs(make_pairs(3, longest=3), vocabulary, vocabulary), (8,), 5)
     assert batches.steps_per_epoch == 1
     for step in range(4):
         batch = batches.batch_at(step)
         real = batch["source"].any(axis=1)
         assert real.sum() == 3 and batch["source"].shape == (5, 8)
-        for array in batch.values():
-            np.testing.assert_array_equal(array.any(axis=1), real)
+        assert all(np.array_equal(array.any(axis=1), real) for array in batch.values())
 
 
 def test_size_in_tokens_is_of_padded_target_positions(encoded):
@@ -203,28 +195,14 @@ def test_evaluation_shapes_are_buckets_or_rounded_up(vocabulary):
     assert shapes == [(4, 4), (8, 8), (ROUND_UP, 7 * ROUND_UP), (3 * ROUND_UP, ROUND_UP)]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "rounded"),
-    [
-        ((15, 5), (16, 11)),  # no further than the largest batch of training
-        ((16, 11), (16, 11)),
-        ((17, 11), (24, 11)),
-        ((24, 12), (24, 16)),  # as long as that, or longer
-        ((25, 17), (32, 32)),
-    ],
-)
-def test_lengths_up_to_those_of_the_largest_batch_are_not_rounded_beyond_it(lengths, rounded):
-    assert round_up(lengths, (24, 11)) == rounded
-    assert round_up(lengths) == tuple(ROUND_UP * int(np.ceil(n / ROUND_UP)) for n in lengths)
-
-
-def test_evaluation_without_buckets_has_no_larger_shapes_than_training(vocabulary):
+def test_lengths_up_to_those_of_the_largest_batch_are_not_rounded_beyond_it(vocabulary):
+    rounded = {(15, 5): (16, 11), (16, 11): (16, 11), (17, 11): (24, 11), (24, 12): (24, 16), (25, 17): (32, 32)}
+    for lengths, expected in rounded.items():
+        assert round_up(lengths, (24, 11)) == expected
+        assert round_up(lengths) == tuple(ROUND_UP * int(np.ceil(n / ROUND_UP)) for n in lengths)
     pairs = Pairs(["s", "s " * 16, "s " * 19, "s " * 30], ["t", "t " * 10, "t " * 11, "t " * 40])
-    encoded = encode_pairs(pairs, vocabulary, vocabulary)
-    shapes = [
-        (batch["source"].shape[1], batch["target_in"].shape[1])
-        for _, batch in eval_batches(encoded, 1, largest=(20, 11))
-    ]
+    batches = eval_batches(encode_pairs(pairs, vocabulary, vocabulary), 1, largest=(20, 11))
+    shapes = [(batch["source"].shape[1], batch["target_in"].shape[1]) for _, batch in batches]
     assert shapes == [(16, 11), (20, 11), (20, 16), (32, 48)]
 
 
@@ -251,11 +229,7 @@ def test_evidence_goes_with_its_pair(pairs, encoded, vocabulary):
                 own = evidence[int(vocabulary.decode(source).split()[0].removeprefix("w"))]
             assert found.tolist() == [*own, *[0] * (3 - len(own))]
     for indices, batch in eval_batches(supported, 16, BUCKETS):
-        assert [tuple(row[row > 0].tolist()) for row in batch["evidence"][: len(indices)]] == [
-            evidence[i] for i in indices
-        ]
-
-
-def test_pairs_whose_evidence_is_empty_have_a_column_of_none(vocabulary):
-    encoded = encode_pairs(Pairs(["s", "s s"], ["t", "t"], [(), ()]), vocabulary, vocabulary)
-    assert encoded.batch(np.array([1, 0, FILL]), (4, 4))["evidence"].tolist() == [[0], [0], [0]]
+        for i, row in zip(indices, batch["evidence"], strict=False):
+            assert tuple(row[row > 0].tolist()) == evidence[i]
+    none = encode_pairs(Pairs(["s", "s s"], ["t", "t"], [(), ()]), vocabulary, vocabulary)
+    assert none.batch(np.array([1, 0, FILL]), (4, 4))["evidence"].tolist() == [[0], [0], [0]]

@@ -60,7 +60,4 @@ def test_every_pair_fits_a_chosen_bucket():
     buckets = choose_buckets(source, target, num_target=4, num_source=2)
     assert len(buckets) <= 8
     assert all(any(s <= a and t <= b for a, b in buckets) for s, t in zip(source, target, strict=True))
-
-
-def test_equal_lengths_need_one_bucket():
     assert choose_buckets(np.full(5, 7), np.full(5, 3)) == ((7, 3),)

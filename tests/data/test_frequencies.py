@@ -56,10 +56,10 @@ def test_counts_are_stored_with_the_vocabulary(tmp_path):
     np.testing.assert_array_equal(target.counts, [0, 0, 0, 2, 1, 1, 1])
 
 
-@pytest.mark.parametrize("counts", ["[1]", '"x"', "[1, 2, 3, 4, 5, 6, -1]", "[1, 2, 3, 4, 5, 6, 0.5]"])
-def test_damaged_counts_are_an_error(tmp_path, counts):
+def test_damaged_counts_are_an_error(tmp_path):
     tokens = '{"kind": "words", "tokens": ["a", "b", "c"]'
-    text = f'{{"source": {tokens}}}, "target": {tokens}, "counts": {counts}}}}}'
-    (tmp_path / "vocabularies.json").write_text(text)
-    with pytest.raises(UserError, match=r"target.counts is .*; expected 7 integers"):
-        Task.load(tmp_path)
+    for counts in ("[1]", '"x"', "[1, 2, 3, 4, 5, 6, -1]", "[1, 2, 3, 4, 5, 6, 0.5]"):
+        text = f'{{"source": {tokens}}}, "target": {tokens}, "counts": {counts}}}}}'
+        (tmp_path / "vocabularies.json").write_text(text)
+        with pytest.raises(UserError, match=r"target.counts is .*; expected 7 integers"):
+            Task.load(tmp_path)

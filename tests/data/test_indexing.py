@@ -76,9 +76,8 @@ OTHERS = {  # other content of the same size
 def test_an_interrupted_index_never_goes_on_over_another_text_of_the_same_size(texts, begun, change):
     before = [path.read_bytes() for path in texts]
     change(texts)
-    assert [path.stat().st_size for path in texts] == list(map(len, before)) and before != [
-        path.read_bytes() for path in texts
-    ]
+    assert [path.stat().st_size for path in texts] == list(map(len, before))
+    assert before != [path.read_bytes() for path in texts]
     left = files_of(begun)
     side = "source" if texts[0].read_bytes() != before[0] else "target"
     with pytest.raises(UserError, match=f"was begun with another {side} text than .*; choose another folder"):
@@ -137,7 +136,7 @@ def test_an_interrupted_index_never_goes_on_over_changed_files(texts, begun, nam
 
 
 @pytest.mark.slow
-def test_a_killed_indexer_leaves_its_folder_to_the_same_texts_alone(texts, tmp_path, capsys):
+def test_a_killed_indexer_leaves_its_folder_to_the_same_command(texts, tmp_path, capsys):
     """While it works, no other process writes to the folder; after a SIGKILL the next one goes on."""
     folder = tmp_path / "index"
     arguments = [f"--source={texts[0]}", f"--target={texts[1]}", f"--out={folder}", "--min_count=1"]
@@ -153,9 +152,8 @@ def test_a_killed_indexer_leaves_its_folder_to_the_same_texts_alone(texts, tmp_p
         index.show = show
         index.main(sys.argv[1:])
     """
-    other = subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    other = subprocess.Popen([sys.executable, "-c", code, *arguments], **pipes)
     try:
         assert other.stdout.readline() == "waits\n"
         with pytest.raises(UserError, match=f"^{folder} is in use: another process is writing there$"):
@@ -164,12 +162,6 @@ def test_a_killed_indexer_leaves_its_folder_to_the_same_texts_alone(texts, tmp_p
         other.kill()
         other.communicate()
     assert (folder / PROGRESS).exists()
-    before = [path.read_bytes() for path in texts]
-    permuted(texts)
-    with pytest.raises(UserError, match="was begun with another source text"):
-        command.main(arguments)
-    for path, content in zip(texts, before, strict=True):
-        path.write_bytes(content)
     command.main(arguments)
     assert f"{COUNT} pairs" in capsys.readouterr().out
     write_index(*texts, tmp_path / "whole", IndexOptions(min_count=1))

@@ -18,12 +18,9 @@ from configs.base import get_config
 LINES = ["go home", "see a house", "a house", "go"]
 TARGETS = ["went home", "saw a house", "houses", "going"]
 TAGS = ["V;PST", "V;PST", "N;PL", "V;PROG"]
-OPTIONS = {
-    "train": ("train.source", "train.target"),
-    "valid": ("valid.source", "valid.target"),
-    "valid_size": 1,
-    "vocab_size": (100, 100),
-}
+OPTIONS = {name: (f"{name}.source", f"{name}.target") for name in ("train", "valid")}
+OPTIONS |= {"valid_size": 1, "vocab_size": (100, 100)}
+TAGGED = [f"{line}\t{tags}" for line, tags in zip(LINES, TAGS, strict=True)]
 FILES = ("train.tags", "valid.tags", "")
 
 
@@ -43,7 +40,7 @@ def build(folder, **options):
 @pytest.mark.parametrize("kind", [Words, Characters, SentencePiece])
 def test_a_vocabulary_of_texts_and_tags(kind):
     texts = kind.train(LINES, vocab_size=24, model_type="bpe")
-    vocabulary = TaggedTexts.of_lines(texts, [f"{line}\t{tags}" for line, tags in zip(LINES, TAGS, strict=True)])
+    vocabulary = TaggedTexts.of_lines(texts, TAGGED)
     for line, tags in zip(LINES, TAGS, strict=True):
         ids = vocabulary.encode(f"{line}\t{tags}")
         count = 1 + len(tags.split(";"))
@@ -63,19 +60,17 @@ def test_a_vocabulary_of_texts_and_tags(kind):
 
 def test_texts_are_split_at_random_and_tags_are_not():
     texts = SentencePiece.train(LINES, vocab_size=24, model_type="bpe")
-    lines = [f"{line}\t{tags}" for line, tags in zip(LINES, TAGS, strict=True)]
-    vocabulary = TaggedTexts.of_lines(texts, lines)
-    assert vocabulary.sample(lines, alpha=0.0, seed=1) == [vocabulary.encode(line) for line in lines]
-    sampled = vocabulary.sample(lines, alpha=0.9, seed=1)
-    assert [vocabulary.decode(ids) for ids in sampled] == lines
-    assert sum(map(len, sampled)) > sum(len(vocabulary.encode(line)) for line in lines)
+    vocabulary = TaggedTexts.of_lines(texts, TAGGED)
+    assert vocabulary.sample(TAGGED, alpha=0.0, seed=1) == [vocabulary.encode(line) for line in TAGGED]
+    sampled = vocabulary.sample(TAGGED, alpha=0.9, seed=1)
+    assert [vocabulary.decode(ids) for ids in sampled] == TAGGED
+    assert sum(map(len, sampled)) > sum(len(vocabulary.encode(line)) for line in TAGGED)
 
 
 def test_letters_with_tags_are_tagged_lemmas():
-    lines = [f"{line}\t{tags}" for line, tags in zip(LINES, TAGS, strict=True)]
-    ours = TaggedTexts.of_lines(Characters.train(LINES, vocab_size=99), lines)
-    theirs = TaggedLemmas.train(lines, vocab_size=99)
-    for line in [*lines, "go", "x\tV;X"]:
+    ours = TaggedTexts.of_lines(Characters.train(LINES, vocab_size=99), TAGGED)
+    theirs = TaggedLemmas.train(TAGGED, vocab_size=99)
+    for line in [*TAGGED, "go", "x\tV;X"]:
         assert ours.tokenize(line) == theirs.tokenize(line)
         assert ours.decode(ours.encode(line)) == theirs.decode(theirs.encode(line))
     assert text_sizes(ours, ours).has_tags
@@ -83,7 +78,7 @@ def test_letters_with_tags_are_tagged_lemmas():
 
 def test_files_of_tags_are_read_beside_the_sources(folder, tmp_path):
     task = build(folder)
-    assert task.splits["train"].source == [f"{line}\t{tags}" for line, tags in zip(LINES, TAGS, strict=True)]
+    assert task.splits["train"].source == TAGGED
     assert task.splits["valid"].target == TARGETS[-2:]
     assert task.stats == {"train": 4, "valid": 2, "valid pairs that training has too": 2}
     plain = build(folder, tag_files=("", "", ""))
@@ -131,16 +126,8 @@ def test_a_config_builds_a_model_that_reads_them(folder, name, tags):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        (
-            "train.tags",
-            "V;PST\nN\n",
-            r"train.tags has 2 lines but \S+train.source has 4; expected in line i the tags of",
-        ),
-        (
-            "valid.tags",
-            "V;PST\nV;;X\n",
-            r"valid.tags, line 2: expected tags with ; between them, such as V;PST, got 'V;;X'",
-        ),
+        ("train.tags", "V;PST\nN\n", r"train.tags has 2 lines but \S+train.source has 4; expected in line i the tags "),
+        ("valid.tags", "V;PST\nV;;X\n", r"valid.tags, line 2: expected tags with ; between them, .*, got 'V;;X'"),
         ("valid.tags", "V\tPST\nV\n", r"valid.tags, line 1: expected tags with ; between them"),
         ("train.tags", "V\n\nV\nV\n", r"train.tags, line 2: the line is empty; expected the tags of a source line"),
         ("train.source", "go\nsee\tit\na\nb\n", r"train.source, line 2: has a tab, which is between a source and its"),
@@ -153,34 +140,23 @@ def test_wrong_files(folder, name, content, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "files, message",
-    [
-        (
-            ("train.tags", "", ""),
-            r"^task.valid has sources and no tags; expected in task.tag_files a name for each split$",
-        ),
+def test_wrong_names(folder):
+    for files, message in (
+        (("train.tags", "", ""), r"^task.valid has sources and no tags; expected in task.tag_files a name for each sp"),
         (("train.tags", "valid.tags", "test.tags"), r"^task.test has tags and no sources"),
         (("train.tags",), r"^task.tag_files is \('train.tags',\); expected three names, of train, valid and test"),
         (("train.tag", "valid.tags", ""), r"train.tag: no such file; did you mean train.tags"),
-    ],
-)
-def test_wrong_names(folder, files, message):
-    with pytest.raises(UserError, match=message):
-        build(folder, tag_files=files)
+    ):
+        with pytest.raises(UserError, match=message):
+            build(folder, tag_files=files)
 
 
-@pytest.mark.parametrize(
-    "change_to, message",
-    [
+def test_a_damaged_vocabulary_is_told(folder, tmp_path):
+    source, target = (vocabulary.to_json() for vocabulary in build(folder).kept[:2])
+    for changed, message in (
         ({"tags": ["V", 3]}, "source.tags has 3 at place 2"),
         ({"texts": {"kind": "nouns"}}, "source.texts: unknown vocab"),
-    ],
-)
-def test_a_damaged_vocabulary_is_told(folder, tmp_path, change_to, message):
-    task = build(folder)
-
-    stored = {"source": task.source_vocabulary.to_json() | change_to, "target": task.target_vocabulary.to_json()}
-    save_checked(tmp_path / "vocabularies.json", stored)
-    with pytest.raises(UserError, match=message):
-        load_vocabularies(tmp_path)
+    ):
+        save_checked(tmp_path / "vocabularies.json", {"source": source | changed, "target": target})
+        with pytest.raises(UserError, match=message):
+            load_vocabularies(tmp_path)

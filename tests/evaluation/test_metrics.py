@@ -95,9 +95,9 @@ def test_an_unknown_letter_is_one_edit():
 
 def test_a_smaller_edit_distance_is_better():
     config = get_config()
-    for name in TEXT_METRICS:
+    for name in (*TEXT_METRICS, "loss", "accuracy"):
         config.train.best_metric = name
-        assert best_metric(resolve(config)) == (name, "min" if name == "edit_distance" else "max")
+        assert best_metric(resolve(config)) == (name, "min" if name in ("edit_distance", "loss") else "max")
 
 
 @pytest.mark.parametrize("tokenize", ["13a", "none", "char"])

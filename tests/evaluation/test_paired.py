@@ -7,17 +7,10 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
+from attn_jax.evaluation import paired
 from attn_jax.evaluation.kinds import find_metric
 from attn_jax.evaluation.metrics import summarize
-from attn_jax.evaluation.paired import (
-    by_seed,
-    can_compare,
-    changed_data,
-    over_seeds,
-    over_sentences,
-    same_examples,
-    sentences_of,
-)
+from attn_jax.evaluation.paired import by_seed, changed_data, over_sentences, same_examples, sentences_of
 from attn_jax.evaluation.tables import sentence_differences_table
 from attn_jax.evaluation.text import TEXT_METRICS
 
@@ -32,18 +25,13 @@ def spoilt(share, seed):
 
 
 def sentences(outputs, seeds=(0,), checksum=1):
-    tables = {
-        name: [metric.statistics(one, REFERENCES, "13a") for one in outputs] for name, metric in TEXT_METRICS.items()
-    }
-    return sentences_of(list(seeds), tables, outputs, checksum)
+    of = lambda metric: [metric.statistics(one, REFERENCES, "13a") for one in outputs]  # noqa: E731
+    return sentences_of(list(seeds), {name: of(metric) for name, metric in TEXT_METRICS.items()}, outputs, checksum)
 
 
 def result(outputs, seeds=(0,)):
-    values = {
-        name: summarize([metric.compute(one, REFERENCES, "13a")[0] for one in outputs])
-        for name, metric in TEXT_METRICS.items()
-    }
-    return {"metrics": values, "seeds": list(seeds)}
+    of = lambda metric: summarize([metric.compute(one, REFERENCES, "13a")[0] for one in outputs])  # noqa: E731
+    return {"metrics": {name: of(metric) for name, metric in TEXT_METRICS.items()}, "seeds": list(seeds)}
 
 
 @pytest.mark.parametrize("name", TEXT_METRICS)
@@ -86,9 +74,8 @@ def test_several_seeds_are_averaged_and_paired_by_seed():
     ensemble = sentences([a], (4, 7))  # one table for two seeds
     assert over_sentences(ensemble, ensemble, "bleu", num_resamples=9).difference.mean == 0
     against = over_sentences(ensemble, theirs, "bleu", num_resamples=9).difference  # the mean over the seeds
-    means = [
-        over_sentences(sentences([a]), sentences([one]), "bleu", num_resamples=9).difference.mean for one in (c, a, b)
-    ]
+    alone = [over_sentences(sentences([a]), sentences([one]), "bleu", num_resamples=9) for one in (c, a, b)]
+    means = [found.difference.mean for found in alone]
     assert against.mean == pytest.approx(np.mean(means)) and against.mean != 0
     back = over_sentences(theirs, ensemble, "bleu", num_resamples=9).difference
     assert back.mean == pytest.approx(-against.mean)
@@ -96,9 +83,9 @@ def test_several_seeds_are_averaged_and_paired_by_seed():
 
 def test_what_cannot_be_compared():
     one = sentences([spoilt(0.3, 1)])
-    assert can_compare(one, one) and not can_compare(one, None)
+    assert paired.can_compare(one, one) and not paired.can_compare(one, None)
     other = sentences([spoilt(0.3, 1)], checksum=2)
-    assert not can_compare(one, other) and not can_compare(one, sentences([spoilt(0.3, 1)], (3,)))
+    assert not paired.can_compare(one, other) and not paired.can_compare(one, sentences([spoilt(0.3, 1)], (3,)))
     with pytest.raises(ValueError, match="expected the same sentences"):
         over_sentences(one, other, "bleu")
 
@@ -106,9 +93,9 @@ def test_what_cannot_be_compared():
 def test_values_of_seeds_are_paired_by_seed_and_an_ensemble_has_none():
     a = {"seeds": [0, 1, 2], "metrics": {"loss": summarize([1.0, 2.0, 3.0])}}
     b = {"seeds": [2, 1], "metrics": {"loss": summarize([2.5, 1.0])}}
-    assert over_seeds(a, b, "loss").difference.mean == pytest.approx(0.75)
-    assert over_seeds(a, {"seeds": [0, 1], "metrics": {"loss": summarize([1.0])}}, "loss") is None
-    assert over_seeds(a, b, "bleu") is None
+    assert paired.over_seeds(a, b, "loss").difference.mean == pytest.approx(0.75)
+    assert paired.over_seeds(a, {"seeds": [0, 1], "metrics": {"loss": summarize([1.0])}}, "loss") is None
+    assert paired.over_seeds(a, b, "bleu") is None
 
 
 def test_the_table_marks_what_differs_over_sentences():

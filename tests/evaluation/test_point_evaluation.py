@@ -55,14 +55,8 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("regression")
     rows = [f"{x:.6f},{x % 1:.6f},{true_curve(x):.6f}" for x in X]
     (folder / "points.csv").write_text("x,part,y\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    config = small(
-        kernel_csv,
-        data_dir=str(folder),
-        seeds=(0, 1),
-        task__num_examples=0,
-        task__valid_size=5,
-        eval__metrics=("rmse", "r2", "mae"),
-    )
+    changes = {"data_dir": str(folder), "seeds": (0, 1), "task__num_examples": 0, "task__valid_size": 5}
+    config = small(kernel_csv, eval__metrics=("rmse", "r2", "mae"), **changes)
     commands.train(resolve(config), folder / "run", Files())
     (folder / "points.csv").rename(folder / "others.csv")  # the work directory has to be enough
     return config, folder / "run"
@@ -71,14 +65,7 @@ def trained(tmp_path_factory):
 @pytest.mark.slow
 def test_a_run_leaves_a_work_directory_that_is_enough(trained, capsys, monkeypatch):
     config, workdir = trained
-    for name in (
-        "config.json",
-        "points.npz",
-        "metrics.jsonl",
-        "curves.png",
-        "attention/fit.png",
-        "attention/weights.png",
-    ):
+    for name in "config.json points.npz metrics.jsonl curves.png attention/fit.png attention/weights.png".split():
         assert (workdir / name).stat().st_size > 50, name
     before = json.loads((workdir / "result.json").read_text())
     assert before["points"] == 5 and list(before["metrics"]) == ["loss", "rmse", "r2", "mae"]
@@ -89,12 +76,10 @@ def test_a_run_leaves_a_work_directory_that_is_enough(trained, capsys, monkeypat
     assert after["metrics"] == before["metrics"]
     kept = PointsTask.load(workdir)
     assert kept.columns.inputs == ("x", "part") and kept.splits["train"].inputs.shape == (2, 25, 2)
-
-
-@pytest.mark.slow
-def test_the_same_command_again_says_that_it_is_finished(trained, capsys, monkeypatch):
-    out, _ = use("train", *trained, capsys, monkeypatch)
+    out, _ = use("train", config, workdir, capsys, monkeypatch)
     assert "finished      4 steps are done already" in out
+    with pytest.raises(UserError, match=r"--mode=score is for models of text"):
+        use("score", config, workdir, capsys, monkeypatch)
 
 
 @pytest.mark.slow
@@ -110,14 +95,10 @@ def test_eval_of_another_file_takes_its_columns_by_name(trained, capsys, monkeyp
     assert result["points"] == 7 and result["metrics"]["rmse"]["mean"] < 1 and out.startswith("files ")
     with pytest.raises(UserError, match=r"takes --source=FILE.csv alone, with the target as one of its columns"):
         use("eval", config, workdir, capsys, monkeypatch, files=Files("", str(path)))
-
-
-def test_a_metric_that_is_not_defined_is_left_out_of_the_result(trained, capsys, monkeypatch):
-    config, workdir = trained
-    path = workdir.parent / "equal.csv"
-    path.write_text("x,part,y\n1,0.5,2\n2,0.25,2\n", encoding="utf-8")
+    path.write_text("x,part,y\n1,0.5,2\n2,0.25,2\n", encoding="utf-8")  # of equal targets
     _, err = use("eval", config, workdir, capsys, monkeypatch, files=Files(str(path)))
     assert "r2 is not a finite number here: it is left out of the result" in err
+    assert "r2 is not defined here: all 2 targets are equal" in err
     assert read_result(workdir / "eval.json")["metrics"].keys() == {"loss", "rmse", "mae"}
 
 
@@ -178,28 +159,11 @@ def test_visualize_plots_each_line(trained, capsys, monkeypatch):
     assert [shown["source"][7][name] for name in ("x", "part")] == kept.inputs[0, 7].tolist()
     read = sum(weight * point["y"] for weight, point in zip(shown["weights"], shown["source"], strict=True))
     np.testing.assert_allclose([read, sum(shown["weights"])], [shown["prediction"], 1], rtol=1e-4)
-
-
-def test_visualize_reads_what_predict_reads(trained, capsys, monkeypatch):
-    config, workdir = trained
-    out, _ = use("visualize", config, workdir, capsys, monkeypatch, "\npart,x\n\n0.5,1.5\n")
+    out, _ = use("visualize", config, workdir, capsys, monkeypatch, "\npart,x\n\n0.5,1.5\n")  # as predict reads it
     assert len(out.split()) == 1
     assert json.loads((workdir / "visualize" / "000.json").read_text())["query"] == {"x": 1.5, "part": 0.5}
     with pytest.raises(UserError, match=r"input, line 3, column 'part': 'foo' is not a number"):
         use("visualize", config, workdir, capsys, monkeypatch, "\n\n1.5,foo\n")
-
-
-def test_score_is_not_for_points(trained, capsys, monkeypatch):
-    with pytest.raises(UserError, match=r"--mode=score is for models of text"):
-        use("score", *trained, capsys, monkeypatch)
-
-
-def test_damaged_points_are_told(trained, tmp_path):
-    (tmp_path / "points.npz").write_bytes((trained[1] / "points.npz").read_bytes()[:200])
-    with pytest.raises(UserError, match=r"cannot read .*points.npz"):
-        PointsTask.load(tmp_path)
-    with pytest.raises(UserError, match=r"points.npz does not exist"):
-        PointsTask.load(tmp_path / "none")
 
 
 @pytest.mark.slow
@@ -228,12 +192,6 @@ def test_inputs_and_targets_may_have_any_scale():
     expected, _ = setup.predictor.regressor.predict(params, task.splits["test"].inputs[0])
     found, _ = moved.predictor.regressor.predict(params, task.splits["test"].inputs[0] * 1e-3 + 2026)
     np.testing.assert_allclose((found + 1e7) / 1e6, expected, atol=1e-3)
-
-
-def test_a_model_with_a_projection_has_no_density_of_the_inputs():
-    with pytest.raises(UserError, match=r"decode.with_scores prints the density of the inputs"):
-        projected = {"model__projection": "learned", "model__projection__size": 1, "model__degrees": (0,)}
-        setup_of(small(decode__with_scores=True, **projected))
 
 
 TABLES = {  # (inputs, targets) far from zero, close together, or tiny
@@ -284,6 +242,21 @@ def test_numbers_that_are_not_finite_are_never_predicted():
         setup.evaluator.measure([params], far, ["rmse"])
 
 
+def test_the_roles_and_the_metrics_of_points():
+    setup, params = setup_of(small())
+    assert isinstance(setup.evaluator, Evaluator) and isinstance(setup.predictor, Predictor)
+    predictor, pairs = setup.predictor, Pairs(["1"], ["2"])
+    for use in (predictor.read_pairs, lambda p: predictor.accept(p, "f"), lambda p: predictor.log_probs(params, p)):
+        with pytest.raises(ValueError, match="a regression predicts no text"):
+            use(pairs)
+    metrics = setup.evaluator.metrics
+    assert {name for name, metric in metrics.items() if metric.best == "max"} == {"r2", "accuracy"}
+    assert best_metric(resolve(small(train__best_metric="r2"))) == ("r2", "max")
+    with pytest.raises(UserError, match=r"decode.with_scores prints the density of the inputs"):
+        projected = {"model__projection": "learned", "model__projection__size": 1, "model__degrees": (0,)}
+        setup_of(small(decode__with_scores=True, **projected))
+
+
 def test_r2_of_equal_targets_whose_mean_is_another_number_is_not_defined():
     targets = np.full((3, 1), 0.1)
     assert targets.mean() != 0.1  # rounding
@@ -291,18 +264,9 @@ def test_r2_of_equal_targets_whose_mean_is_another_number_is_not_defined():
     assert r2(targets * [1, 2], np.array([[0.1, 0.1], [0.1, 0.2], [0.1, 0.3]])) == pytest.approx(0)
 
 
-def test_r2_of_equal_targets_is_not_defined_and_that_is_said(capsys):
-    setup, params = setup_of(small())
-    train = setup.predictor.regressor.train
-    one = type(train)(train.inputs[:, :1], train.targets[:, :1])
-    metrics = setup.evaluator.measure([params], one, ["r2", "rmse"]).values
-    assert np.isnan(metrics["r2"]["mean"]) and np.isfinite(metrics["rmse"]["mean"])
-    assert "r2 is not defined here: all 1 targets are equal" in capsys.readouterr().err
-
-
-def test_a_given_width_is_one_in_the_units_of_the_inputs_and_stays():
-    changes = {"model__attention__score": "boxcar", "model__attention__score__width": (0.25,)}
-    setup, params = setup_of(small(**changes))
+def test_a_given_width_is_one_in_the_units_of_the_inputs_and_stays(capsys):
+    config = small(model__attention__score="boxcar", model__attention__score__width=(0.25,))
+    setup, params = setup_of(config)
     regressor = setup.predictor.regressor
     place = 2.0
     near = np.abs(regressor.train.inputs[0, :, 0] - place) <= 0.25
@@ -311,12 +275,8 @@ def test_a_given_width_is_one_in_the_units_of_the_inputs_and_stays():
     np.testing.assert_allclose(found[0, 0], regressor.train.targets[0, near].mean(), rtol=1e-5)
     np.testing.assert_allclose(found[1, 0], regressor.train.targets[0].mean(), rtol=1e-5)
     np.testing.assert_array_equal(reach, [True, False])
-
-
-def test_points_without_a_training_point_in_reach_are_counted(capsys):
-    config = small(model__attention__score="boxcar", model__attention__score__width=(0.01,))
-    setup, params = setup_of(config)
-    setup.evaluator.measure([params], build_task(resolve(config)).splits["test"], [])
+    narrow = change(config, {"model.attention.score.width": (0.01,)})
+    setup_of(narrow)[0].evaluator.measure([params], build_task(resolve(config)).splits["test"], [])
     err = capsys.readouterr().err
     assert "of 50 points have no training point within reach of the kernel; they get the mean of all" in err
 
@@ -365,28 +325,19 @@ def test_minibatches_go_over_all_points_in_an_order_of_the_seed():
     assert np.array_equal(batches.batch_at(1)["index"], batches.batch_at(1)["index"])
 
 
+TRIANGLE = {"model__attention__score": "triangular"}
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
         ({"model__attention__score": "gausian"}, r"did you mean gaussian\?"),
         ({"model__attention__score": "additive"}, r"unknown model.attention.score 'additive'; known: boxcar"),
-        (
-            {"model__attention__normalize": "sparsemax"},
-            r"unknown model.attention.normalize 'sparsemax'; known: kernel_sum",
-        ),
-        (
-            {"model__attention__score": "triangular", "model__attention__normalize": "softmax"},
-            r"a kernel regression needs kernel_sum",
-        ),
+        ({"model__attention__normalize": "sparsemax"}, r"unknown model.attention.normalize 'sparsemax'; known: kernel"),
+        (TRIANGLE | {"model__attention__normalize": "softmax"}, r"a kernel regression needs kernel_sum"),
         ({"model__attention__score": "boxcar"}, r"boxcar has no gradient; set model.attention.score.width"),
-        (
-            {"model__attention__score__width": (0.0,)},
-            r"attention.score.width \(0.0,\): expected one finite number above 0",
-        ),
-        (
-            {"model__attention__score__width": (-2.0,)},
-            r"attention.score.width \(-2.0,\): expected one finite number above 0",
-        ),
+        ({"model__attention__score__width": (0.0,)}, r"attention.score.width \(0.0,\): expected one finite number abo"),
+        ({"model__attention__score__width": (-2.0,)}, r"attention.score.width \(-2.0,\): expected one finite number a"),
         ({"model__criterion": "loo"}, r"unknown model.criterion 'loo'"),
         ({"model__degrees": (-1,)}, r"model.degrees \(-1,\): expected one or more integers of 0 to 5"),
         ({"model__degrees": (1,), "model__projection": "learned"}, r"model.projection needs model.degrees \(0,\)"),
@@ -411,22 +362,3 @@ def test_every_kernel_predicts():
         found, _ = setup.predictor.regressor.predict(params, np.array([[2.0]]))
         assert abs(found[0, 0] - true_curve(2.0)) < 2, name
     assert find_metric("accuracy").unit == " %"
-
-
-def test_each_metric_knows_which_values_are_better():
-    metrics = setup_of(small())[0].evaluator.metrics
-    assert {name for name, metric in metrics.items() if metric.best == "max"} == {"r2", "accuracy"}
-    assert best_metric(resolve(small(train__best_metric="r2"))) == ("r2", "max")
-
-
-def test_both_roles_follow_their_protocols():
-    setup, params = setup_of(small())
-    assert isinstance(setup.evaluator, Evaluator) and isinstance(setup.predictor, Predictor)
-    predictor = setup.predictor
-    for method in (
-        predictor.read_pairs,
-        lambda pairs: predictor.accept(pairs, "pairs.tsv"),
-        lambda pairs: predictor.log_probs(params, pairs),
-    ):
-        with pytest.raises(ValueError, match="a regression predicts no text"):
-            method(Pairs(["1"], ["2"]))

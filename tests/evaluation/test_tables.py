@@ -32,29 +32,19 @@ def test_a_deviation_of_the_last_bits_is_none():
 
 def test_a_star_needs_a_difference_and_enough_seeds():
     better, same = COMMON + 1 + RNG.normal(0, 0.1, 8), COMMON + RNG.normal(0, 0.1, 8) * np.array([1, -1] * 4)
-    results = {
-        "base": run(range(8), bleu=COMMON),
-        "better": run(range(8), bleu=better),
-        "same": run(range(8), bleu=same),
-    }
+    results = {name: run(range(8), bleu=x) for name, x in {"base": COMMON, "better": better, "same": same}.items()}
     head, _, first, second, _, note = differences_table(results).splitlines()
     assert head == "| difference to base | bleu |"
     assert first.startswith("| better | +0.9") and first.endswith("] * |") and "*" not in second
-    assert note == (
-        "95% intervals of paired differences (Student's t); * differs by the exact sign-flip test, adjusted by Holm."
-    )
+    assert note.startswith("95% intervals of paired differences (Student's t); * differs by the exact sign-flip test, ")
     some = results | {"same": run(range(3), bleu=same[:3])}  # one has enough seeds for a star, the other has not
     assert differences_table(some).endswith("adjusted by Holm.") and "] * |" in differences_table(some)
     few = {name: run(range(3), bleu=result["metrics"]["bleu"]["seeds"][:3]) for name, result in results.items()}
-    table = differences_table(few)
-    assert "*" not in table
-    assert table.endswith(
-        "Fewer than 7 seeds in common: no test of 2 comparisons can tell a difference from chance at 0.05."
-    )
+    chance = "can tell a difference from chance at 0.05."
+    assert "*" not in differences_table(few)
+    assert differences_table(few).endswith(f"Fewer than 7 seeds in common: no test of 2 comparisons {chance}")
     del few["same"]
-    assert differences_table(few).endswith(
-        "Fewer than 6 seeds in common: no test can tell a difference from chance at 0.05."
-    )
+    assert differences_table(few).endswith(f"Fewer than 6 seeds in common: no test {chance}")
 
 
 def test_what_was_measured_in_another_way_has_no_difference():

@@ -6,8 +6,6 @@ The parameters are random and large, so that translations differ, end early or l
 import functools
 import json
 import pathlib
-import subprocess
-import sys
 from unittest import mock
 
 import jax
@@ -19,7 +17,7 @@ from tiny_run import WORDS, tiny_config
 from attn_jax.data.batching import encode_pairs
 from attn_jax.data.facts import Kept
 from attn_jax.data.vocabulary import Characters, Inflections, TaggedLemmas, TaggedTexts, Words
-from attn_jax.decoding.options import BeamOptions, DecodeOptions, SampleOptions
+from attn_jax.decoding.options import DecodeOptions
 from attn_jax.decoding.translate import Translation, Translator
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor
@@ -59,6 +57,7 @@ def params():
     return fill(jax.eval_shape(translator.model.init, jax.random.key(0), batch), seed=34, scale=0.9)
 
 
+SAMPLED = {"method": "sample"}
 METHODS = {
     "greedy": {},
     "beam": {"decode__method": "beam", "decode__method__beam_size": 3, "decode__method__n_best": 2},
@@ -92,57 +91,35 @@ def assert_same(found, expected):
 
 
 @pytest.mark.slow
-def test_n_best_is_sorted_and_its_first_is_the_best(params):
-    found = make(**METHODS["beam"]).translate(params, TEXTS)
-    best = make(**METHODS["beam"] | {"decode__method__n_best": 1}).translate(params, TEXTS)
-    assert_same([hypotheses[:1] for hypotheses in found], best)
-    for text, hypotheses in zip(TEXTS, found, strict=True):
-        assert len(hypotheses) == 2 and hypotheses[0].score >= hypotheses[1].score
-        assert hypotheses[0].text != hypotheses[1].text, text
-
-
-@pytest.mark.slow
-def test_samples_of_a_seed_are_always_the_same_and_of_another_seed_others(params):
-    sampled = METHODS["sample"]
-    expected = make(**sampled).translate(params, TEXTS)
-    assert_same(make(**sampled, decode__method__seed=0).translate(params, TEXTS), expected)
-    others = [make(**sampled, decode__method__seed=seed).translate(params, TEXTS) for seed in (1, 2)]
-    for one, two in ((others[0], expected), (others[1], expected), (others[0], others[1])):
-        assert sum(a[0].text != b[0].text for a, b in zip(one, two, strict=True)) > 3
-    again = make(**sampled, decode__method__seed=1, decode__batch_size=1)
-    assert_same(again.translate(params, TEXTS[2:], first=2), others[0][2:])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 7])
-def test_n_samples_are_independent_and_the_first_is_the_single_one(params, seed):
-    sampled = METHODS["sample"] | {"decode__method__seed": seed}
+def test_n_samples_are_independent_and_the_first_is_the_single_one(params):
+    """With another seed than 0, whose samples are others."""
+    sampled = METHODS["sample"] | {"decode__method__seed": 7}
     several = make(**sampled, decode__method__n_best=4).translate(params, TEXTS)
+    single = make(**sampled).translate(params, TEXTS)
     assert all(len(found) == 4 for found in several)
-    assert_same([found[:1] for found in several], make(**sampled).translate(params, TEXTS))
+    assert_same([found[:1] for found in several], single)
+    other = make(**METHODS["sample"]).translate(params, TEXTS)
+    assert sum(a[0].text != b[0].text for a, b in zip(single, other, strict=True)) > 3
     assert sum(len({hypothesis.text for hypothesis in found}) > 1 for found in several) > 4
     one_by_one = make(**sampled, decode__method__n_best=4, decode__batch_size=1)
     assert_same(one_by_one.translate(params, TEXTS[3:5], first=3), several[3:5])
-    (_, printed), *_ = setup(**sampled, decode__method__n_best=4, decode__with_scores=True).predictor.predict(
-        params, [*TEXTS[:1], ""], 9
-    )
+    predictor = setup(**sampled, decode__method__n_best=4, decode__with_scores=True).predictor
+    (_, printed), *_ = predictor.predict(params, [*TEXTS[:1], ""], 9)
     assert len(printed) == 8 and printed[4:6] == ["0.0\t", "-inf\t"]
     assert [line.partition("\t")[2] for line in printed[:4]] == [found.text for found in several[0]]
 
 
 @pytest.mark.slow
-def test_a_printed_score_reads_back_as_the_score(params):
+def test_n_best_is_sorted_and_a_printed_score_reads_back_as_the_score(params):
     beam = METHODS["beam"]
     (_, printed), *_ = setup(**beam, decode__with_scores=True).predictor.predict(params, TEXTS, 9)
-    scores = [translation.score for found in make(**beam).translate(params, TEXTS) for translation in found]
+    found = make(**beam).translate(params, TEXTS)
+    assert all(len(each) == 2 and each[0].score >= each[1].score and each[0].text != each[1].text for each in found)
+    best = make(**beam | {"decode__method__n_best": 1}).translate(params, TEXTS)
+    assert_same([hypotheses[:1] for hypotheses in found], best)
+    scores = [translation.score for each in found for translation in each]
     assert [np.float32(line.partition("\t")[0]) for line in printed] == scores
     assert [float32_text(x) for x in (-1e-7, -np.inf, 1 / 3)] == ["-1e-07", "-inf", "0.33333334"]
-
-
-@pytest.mark.slow
-def test_beam_1_without_penalty_is_greedy(params):
-    beam = make(decode__method="beam", decode__method__beam_size=1, decode__method__length_penalty=0.0)
-    assert_same(beam.translate(params, TEXTS), make().translate(params, TEXTS))
 
 
 @pytest.mark.slow
@@ -160,22 +137,16 @@ def test_the_forced_score_of_a_translation_is_its_log_prob(params, method):
     assert (forced[np.invert(ended)] < log_prob[np.invert(ended)]).all()
 
 
-def test_empty_lines_stay_empty(params):
-    translator = make()
-    expected = translator.translate(params, TEXTS[:3])
+@pytest.mark.slow
+def test_empty_lines_stay_empty_and_count_in_the_numbers_that_samples_depend_on(params):
+    translator = make(**METHODS["sample"])
     found = translator.translate(params, ["", TEXTS[0], "  ", TEXTS[1], TEXTS[2], ""])
     assert [found[i][0].text for i in (0, 2, 5)] == [""] * 3
-    assert_same([found[i] for i in (1, 3, 4)], expected)
+    for place in (1, 3, 4):
+        assert_same([found[place]], translator.translate(params, [TEXTS[(1, 3, 4).index(place)]], first=place))
+    assert found[3] != translator.translate(params, TEXTS[1:2], first=1)[0]
     assert translator.translate(params, ["", " "]) == [found[0], found[2]]
     assert translator.translate(params, []) == []
-
-
-@pytest.mark.slow
-def test_empty_lines_count_in_the_numbers_that_samples_depend_on(params):
-    translator = make(**METHODS["sample"])
-    (whole,) = translator.translate(params, ["", *TEXTS[:1], "", TEXTS[1]])[3:]
-    assert_same([whole], translator.translate(params, TEXTS[1:2], first=3))
-    assert whole != translator.translate(params, TEXTS[1:2], first=1)[0]
 
 
 @pytest.mark.slow
@@ -199,25 +170,17 @@ def test_weights_that_depend_on_the_output_are_those_of_the_output_that_has_the_
     """Where the position that is read is latent, each row of weights is given the output up to its own token."""
     latent = {"objective": "markov", "objective__monotonic": True, "objective__jump_size": 0}
     built = setup(**{f"model__{name}": value for name, value in latent.items()})
-    predictor, params = (
-        built.predictor,
-        fill(jax.eval_shape(built.model.init, jax.random.key(0), built.example), 1, 0.9),
-    )
+    params = fill(jax.eval_shape(built.model.init, jax.random.key(0), built.example), 1, 0.9)
     text, rng = " ".join(WORDS[:8]), np.random.default_rng(0)
     for _ in range(5):
         ids = [*rng.integers(UNK + 3, 12, 4).tolist(), UNK, UNK]
-        (weights,) = predictor.weights(params, Pairs([text], [""], target_ids=[tuple(ids)]))
+        (weights,) = built.predictor.weights(params, Pairs([text], [""], target_ids=[tuple(ids)]))
         expected = [WORDS[place] for place in np.argmax(weights[4:6, :8], axis=-1)]
-        assert predictor.translator._replaced(params, text, ids)[4:] == expected
+        assert built.predictor.translator._replaced(params, text, ids)[4:] == expected
 
 
 @pytest.mark.parametrize(
-    "source",
-    [
-        Inflections(["<V>", "a", "b"]),
-        TaggedLemmas(["<V>", "a", "b"]),
-        TaggedTexts(Characters("ab"), ["V"]),
-    ],
+    "source", [Inflections(["<V>", "a", "b"]), TaggedLemmas(["<V>", "a", "b"]), TaggedTexts(Characters("ab"), ["V"])]
 )
 def test_an_unknown_letter_becomes_neither_a_tag_nor_the_eos_before_it(source):
     """The weights of source tokens are those of the text: larger ones of tags and eos do not count."""
@@ -235,19 +198,19 @@ def test_an_unknown_letter_becomes_neither_a_tag_nor_the_eos_before_it(source):
 
 @pytest.mark.slow
 def test_losses_scores_and_weights_do_not_depend_on_the_batches(params):
-    both = [setup(decode__batch_size=1, task__buckets="automatic"), setup()]
-    encoded = encode_pairs(PAIRS, *VOCABULARIES[:2])
+    both, pairs = [setup(decode__batch_size=1, task__buckets="automatic"), setup()], PAIRS.select(range(4))
+    encoded = encode_pairs(pairs, *VOCABULARIES[:2])
     sets = [each.evaluator.losses(params, encoded) for each in both]
     for metrics in sets:
-        assert float(metrics["loss"].count) == sum(len(text.split()) + 1 for text in PAIRS.target)
+        assert float(metrics["loss"].count) == sum(len(text.split()) + 1 for text in pairs.target)
         for name in ("loss", "accuracy"):
             np.testing.assert_allclose(metrics[name].total, sets[0][name].total, rtol=1e-5)
-    scores = [each.predictor.log_probs(params, PAIRS) for each in both]
+    scores = [each.predictor.log_probs(params, pairs) for each in both]
     np.testing.assert_allclose(-sum(scores[0]), sets[0]["loss"].total, rtol=1e-5)
     for found in scores:
         np.testing.assert_allclose(found, scores[0], rtol=1e-5)
-    weights = [each.predictor.weights(params, PAIRS) for each in both]
-    for row, expected, source, target in zip(*weights, PAIRS.source, PAIRS.target, strict=True):
+    weights = [each.predictor.weights(params, pairs) for each in both]
+    for row, expected, source, target in zip(*weights, pairs.source, pairs.target, strict=True):
         assert row.shape == (len(target.split()) + 1, len(source.split()) + 1)
         np.testing.assert_allclose(row.sum(-1), 1, rtol=1e-5)
         np.testing.assert_allclose(row, expected, atol=1e-5)
@@ -261,9 +224,8 @@ def test_evaluate_gives_each_seed_its_value_and_each_metric_once(params):
     metrics, signatures, examples, *_ = evaluator.measure(sets, PAIRS, names)
     assert [example.source for example in examples] == list(PAIRS.source[:3])
     assert [example.reference for example in examples] == list(PAIRS.target[:3])
-    assert [example.output for example in examples] == [
-        found[0].text for found in evaluator.translator.translate(sets[0], PAIRS.source)[:3]
-    ]
+    translated = evaluator.translator.translate(sets[0], PAIRS.source)
+    assert [example.output for example in examples] == [found[0].text for found in translated[:3]]
     assert metrics.keys() == {"loss", "accuracy", "perplexity", "exact_match", "bleu"}
     assert "tok:none" in signatures["bleu"] and signatures["exact_match"] == "percent"
     alone = [evaluator.measure([one], PAIRS, names).values for one in sets]
@@ -283,17 +245,15 @@ def test_references_that_no_output_can_equal_are_told(params, capsys):
     for each, names in ((True, ["perplexity"]), (False, ["exact_match"]), (True, ["exact_match"])):
         assert not capsys.readouterr().err
         evaluator.measure([params], pairs, names, each=each)
-    assert capsys.readouterr().err == (
-        "length        1 of 3 references are longer than an output may be, see decode.max_length 2; no output can "
-        "equal them\n"
-    )
+    told = "length        1 of 3 references are longer than an output may be, see decode.max_length 2; no output can "
+    assert capsys.readouterr().err == f"{told}equal them\n"
     long = Pairs(["a", "a"], [" ".join("a" * 15), " ".join("a" * 14)])
     evaluator = setup(decode__max_length=30).evaluator
     evaluator.measure([params], long, ["exact_match"], each=True)
     assert "1 of 2 references" in capsys.readouterr().err
 
 
-def test_a_classifier_refuses_targets_that_are_no_labels(tmp_path):
+def test_each_kind_of_model_has_its_roles_and_a_classifier_refuses_targets_that_are_no_labels(tmp_path):
     classifier = setup(model__name="classifier")
     assert classifier.batch_options["labels"] and not setup().batch_options["labels"]
     for name, text in (("source", "a\nbird\n"), ("target", "a\na bird can\n")):
@@ -302,20 +262,11 @@ def test_a_classifier_refuses_targets_that_are_no_labels(tmp_path):
     with pytest.raises(UserError, match=r"target: the target 'a bird can' has 3 tokens; the model needs"):
         classifier.predictor.read_files(*files)
     assert len(setup().predictor.read_files(*files)) == 2
-
-
-def test_both_roles_follow_their_protocols():
-    for kind in (setup(), setup(model__name="classifier")):
+    for kind in (setup(), classifier):
         assert isinstance(kind.evaluator, Evaluator) and isinstance(kind.predictor, Predictor)
-
-
-@pytest.mark.slow
-def test_measuring_imports_no_plots():
-    code = (
-        "import sys; from attn_jax.evaluation import points, text; assert not {m for m in sys.modules if 'plots' in m}"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    transformer = {"model__attention__score": "scaled_dot", "model__positions": "rotary"}
+    title = setup(model__name="language_model", **transformer).predictor.title
+    assert "the rest is on the target so far" in title and setup().predictor.title == ""
 
 
 def test_a_source_with_tags_has_one_tab(tmp_path):
@@ -365,28 +316,28 @@ def test_predictions_come_before_an_error_in_a_later_line(monkeypatch):
         next(predicted)
 
 
-def test_wrong_options():
-    config, sampled = tiny_config(), {"method": "sample"}
-    for changes, words in (
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
         ({"method": "beem"}, "unknown decode.method 'beem'; did you mean beam?"),
         ({"method": "beam", "method.beam_size": 0}, "decode.method.beam_size is 0; expected 1 to 10000"),
         ({"max_length": 0}, "decode.max_length is 0; expected 1 to 100000"),
         ({"batch_size": -1}, "decode.batch_size is -1; expected at least 1"),
         ({"method.n_best": 2}, "decode.method.n_best; it is an option of decode.method beam or sample"),
-        (sampled | {"method.seed": -1}, "decode.method.seed is -1; expected 0 to 4294967295"),
-        (sampled | {"method.seed": 2**32}, "decode.method.seed is 4294967296; expected integers of at most 4,294,967,"),
-        (
-            {"method": "beam", "method.beam_size": 2, "method.n_best": 3},
-            "decode.method.n_best 3 needs a decode.method.b",
-        ),
-        (sampled | {"method.temperature": -1.0}, "expected temperature >= 0"),
-        (sampled | {"method.top_k": -1}, "top_k >= 0"),
-        (sampled | {"method.top_p": 0.0}, "0 < top_p <= 1"),
-    ):
-        with pytest.raises(UserError, match=words):
-            resolve(change(config, {f"decode.{key}": value for key, value in changes.items()}))
-    assert DecodeOptions(method=BeamOptions(n_best=5)).n_best == 5
-    assert DecodeOptions(method=SampleOptions(n_best=50)).n_best == 50
+        (SAMPLED | {"method.seed": -1}, "decode.method.seed is -1; expected 0 to 4294967295"),
+        (SAMPLED | {"method.seed": 2**32}, "decode.method.seed is 4294967296; expected integers of at most 4,294,967,"),
+        ({"method": "beam", "method.beam_size": 2, "method.n_best": 3}, "n_best 3 needs a decode.method.beam_size"),
+        (SAMPLED | {"method.temperature": -1.0}, "expected temperature >= 0"),
+        (SAMPLED | {"method.top_k": -1}, "top_k >= 0"),
+        (SAMPLED | {"method.top_p": 0.0}, "0 < top_p <= 1"),
+    ],
+)
+def test_wrong_options(changes, words):
+    with pytest.raises(UserError, match=words):
+        resolve(change(tiny_config(), {f"decode.{key}": value for key, value in changes.items()}))
+
+
+def test_wrong_metrics():
     with pytest.raises(UserError, match=r"unknown metric 'blue'; did you mean bleu?"):
         check_text_metrics(["chrf", "blue"], "13a")
     with pytest.raises(UserError, match="unknown BLEU tokenizer 'words'"):
@@ -407,11 +358,8 @@ def test_a_row_of_the_eos_is_plotted_where_it_reads_something(last, rows, monkey
     TextPredictor.plot(predictor, {}, Pairs(["x"], [""]), [tmp_path / "one.png"])
     [(weights, target)] = plotted
     assert target == rows and len(weights) == len(rows)
-    assert json.loads((tmp_path / "one.json").read_text()) == {
-        "source": ["x", "<eos>"],
-        "target": rows,
-        "weights": [[0.5, 0.5], last][: len(rows)],
-    }
+    written = {"source": ["x", "<eos>"], "target": rows, "weights": [[0.5, 0.5], last][: len(rows)]}
+    assert json.loads((tmp_path / "one.json").read_text()) == written
 
 
 @pytest.mark.slow
@@ -431,15 +379,6 @@ def test_each_query_of_a_classifier_has_a_row(tmp_path, monkeypatch):
         assert shown["source"] == [*text.split(), "<eos>"] and shown["target"] == ["query 1", "query 2", "query 3"]
         assert not np.allclose(shown["weights"][0], shown["weights"][1])
         np.testing.assert_allclose(np.mean(shown["weights"], axis=0), mean[i][0], rtol=1e-5)
-
-
-def test_the_picture_of_a_language_model_says_what_its_rows_lack():
-    transformer = {
-        "model__attention__score": "scaled_dot",
-        "model__positions": "rotary",
-    }
-    assert "the rest is on the target so far" in setup(model__name="language_model", **transformer).predictor.title
-    assert setup().predictor.title == ""
 
 
 def test_a_very_long_line_is_said_once(capsys, monkeypatch):

@@ -15,7 +15,7 @@ MUTATIONS = {
         "decoding/translate.py",
         "[first + filled[i] for i in indices]",
         "[first + i for i in indices]",
-        "evaluation/test_text_evaluation.py::test_empty_lines_count_in_the_numbers_that_samples_depend_on",
+        "evaluation/test_text_evaluation.py::test_empty_lines_stay_empty_and_count_in_the_numbers_that_samples_depend_on",
     ),
     "probabilities_beyond_0_and_1": Mutation(
         "evaluation/regressor.py",

@@ -32,7 +32,7 @@ MUTATIONS = {
         "data/token_table.py",
         "key=lambda t: (-counts[t], t))",
         "key=lambda t: -counts[t])",
-        "data/test_vocabulary.py::test_most_frequent_first_and_ties_alphabetical",
+        "data/test_vocabulary.py::test_vocab_size_and_min_count",
     ),
     "min_count": Mutation(
         "data/token_table.py",

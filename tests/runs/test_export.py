@@ -33,20 +33,11 @@ from attn_jax.runs.workdir import load_config
 from attn_jax.token_ids import EOS, UNK
 from attn_jax.training.model_size import num_parameters
 
+SMALL = {"model__decoder__num_heads": 2, "model__decoder__feed_forward_size": 8}
 RUNS = {
     "seq2seq": {},
-    "transformer": {
-        "model__name": "transformer",
-        "model__encoder": "rnn",
-        "model__decoder__num_heads": 2,
-        "model__decoder__feed_forward_size": 8,
-    },
-    "memn2n": {
-        "task__name": "babi",
-        "model__name": "memn2n",
-        "task__buckets": "automatic",
-        "task__numbers": (1,),
-    },
+    "transformer": {"model__name": "transformer", "model__encoder": "rnn"} | SMALL,
+    "memn2n": {"task__name": "babi", "model__name": "memn2n", "task__buckets": "automatic", "task__numbers": (1,)},
 }
 SETTING = {"decode__batch_size": 3, "train__num_steps": 60}  # decode.max_length is 20, the bucket has 24 source tokens
 
@@ -60,6 +51,27 @@ def run(request, tmp_path_factory):
     sources = sorted(trained.task.splits["valid"].source, key=len)
     fitting = [text for text in sources if len(trained.task.source_vocabulary.encode(text)) < 24]
     return folder, fitting[-5:] or sources[:5]
+
+
+def exported(folder):
+    """Exports the run if that was not done yet."""
+    if not (folder / "export").exists():
+        commands.export(resolve(load_config(folder)), folder, Files())
+
+
+def decoded(folder, sources, monkeypatch, capsys):
+    """The token ids that decode.py prints for sources, token ids with the end."""
+    text = "".join(" ".join(map(str, ids)) + "\n" for ids in sources)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    capsys.readouterr()
+    runpy.run_path(str(folder / "export" / "decode.py"), run_name="__main__")
+    return [[int(i) for i in line.split()] for line in capsys.readouterr().out.splitlines()]
+
+
+def tokens_of(translator, sources):
+    """The ids of each source."""
+    encoded = translator.encode(Pairs(sources, [""] * len(sources))).source
+    return [encoded.tokens[start:end].tolist() for start, end in itertools.pairwise(encoded.offsets)]
 
 
 def told(changes):
@@ -84,42 +96,26 @@ def test_another_process_decodes_the_same_tokens(run, capsys):
     commands.export(resolve(model.config), folder, Files())
     assert str(folder / "export") in capsys.readouterr().out
     translator = model.predictor.translator
-    encoded = translator.encode(Pairs(sources, [""] * len(sources))).source
-    parts = [encoded.tokens[start:end] for start, end in itertools.pairwise(encoded.offsets)]
-    lines = "".join(" ".join(map(str, part)) + "\n" for part in parts)
+    lines = "".join(" ".join(map(str, ids)) + "\n" for ids in tokens_of(translator, sources))
     blocked = "import sys, runpy; sys.modules['attn_jax'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", blocked, str(folder / "export" / "decode.py")],
-        input=lines,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-I", "-c", blocked, str(folder / "export" / "decode.py")]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     expected = [found[0].text for found in translator.translate(model.params, sources)]
     printed = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
     assert [translator.target_vocabulary.decode(ids) for ids in printed] == expected and any(expected)
 
 
+BEAM = {"method": "beam", "method.n_best": 2, "method.beam_size": 3, "method.length_penalty": 0.5}
+SAMPLE = {"method": "sample", "method.n_best": 2, "method.seed": 3, "method.temperature": 0.5, "method.top_k": 2}
+SAMPLE |= {"method.top_p": 0.9}
 DECODING = {  # options of a run's decoding, and what the line of an export says that it leaves behind
     "none": ({}, ""),
     "no unk": ({"unk": "forbid"}, ""),
     "short": ({"max_length": 3, "batch_size": 2}, ""),
-    "beam": (
-        beam := {"method": "beam", "method.n_best": 2, "method.beam_size": 3, "method.length_penalty": 0.5},
-        told(beam),
-    ),
+    "beam": (BEAM, told(BEAM)),
     "beam without unk": ({"method": "beam", "unk": "forbid"}, "decode.method=beam"),
-    "sample": (
-        sample := {
-            "method": "sample",
-            "method.n_best": 2,
-            "method.seed": 3,
-            "method.temperature": 0.5,
-            "method.top_k": 2,
-            "method.top_p": 0.9,
-        },
-        told(sample),
-    ),
+    "sample": (SAMPLE, told(SAMPLE)),
     "copied words": ({"unk": "replace"}, "decode.unk=replace"),
     "scores": ({"with_scores": True}, "decode.with_scores=True"),
 }
@@ -127,7 +123,7 @@ DECODING = {  # options of a run's decoding, and what the line of an export says
 
 @pytest.mark.slow
 @one_run
-@pytest.mark.parametrize("name", DECODING)
+@pytest.mark.parametrize("name", ["none", "no unk", "short", "beam without unk"])  # other rows leave an export as it is
 def test_an_export_follows_the_decoding_of_its_run_or_names_what_it_leaves_behind(copy, run, monkeypatch, capsys, name):
     changes, left = DECODING[name]
     config = change(load_config(copy), {f"decode.{key}": value for key, value in changes.items()})
@@ -143,17 +139,14 @@ def test_an_export_follows_the_decoding_of_its_run_or_names_what_it_leaves_behin
     translator = restore(resolve(greedy), copy).predictor.translator
     found = [list(one.ids) for (one,) in translator.translate(params, run[1])]
     assert any(UNK in ids for ids in found) == ("unk" not in carried)
-    encoded = translator.encode(Pairs(run[1], [""] * len(run[1]))).source
-    text = "".join(
-        " ".join(map(str, encoded.tokens[start:end])) + "\n" for start, end in itertools.pairwise(encoded.offsets)
-    )
-    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-    runpy.run_path(str(copy / "export" / "decode.py"), run_name="__main__")
-    assert [[int(i) for i in line.split()] for line in capsys.readouterr().out.splitlines()] == found
+    assert decoded(copy, tokens_of(translator, run[1]), monkeypatch, capsys) == found
 
 
 def test_every_option_of_decoding_is_carried_or_named():
     """And --mode=export takes on the command line what it carries."""
+    for changes, left in DECODING.values():
+        options = resolve(change(tiny_config(), {f"decode.{key}": value for key, value in changes.items()}))
+        assert ", ".join(export.left_behind(options)) == left
     tested = {f"decode.{key}" for changes, _ in DECODING.values() for key in changes}
     known = {"decode.ensemble.workdirs", "decode.ensemble.every_seed"}  # of other runs, which an export refuses
     for method, ensemble in itertools.product(METHODS, ENSEMBLES):
@@ -166,13 +159,11 @@ def test_every_option_of_decoding_is_carried_or_named():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["language_model", "recurrent_language_model"])
-def test_an_export_of_a_language_model_takes_prompts_as_predict_does(family, tmp_path, monkeypatch, capsys):
+def test_an_export_of_a_language_model_takes_prompts_as_predict_does(tmp_path, monkeypatch, capsys):
     """Its training has no sources, so their length is that of the texts."""
-    options = {"task__name": "plain_text", "model__name": family, "model__continue_source": True}
-    options |= {"task__buckets": "automatic"}
-    options |= {"model__num_heads": 2, "model__feed_forward_size": 8} if family == "language_model" else {}
-    config = tiny_config(**options, train__num_steps=30, decode__batch_size=3, eval__metrics=("perplexity",))
+    options = {"task__name": "plain_text", "model__name": "language_model", "model__continue_source": True}
+    options |= {"task__buckets": "automatic", "model__num_heads": 2, "model__feed_forward_size": 8}
+    config = tiny_config(**options, train__num_steps=10, decode__batch_size=3, eval__metrics=("perplexity",))
     trained, _ = train(config, tmp_path)
     commands.export(resolve(config), tmp_path, Files())
     length = json.loads((tmp_path / "export" / "export.json").read_text())["source_length"]
@@ -182,9 +173,7 @@ def test_an_export_of_a_language_model_takes_prompts_as_predict_does(family, tmp
     translator, text = model.predictor.translator, trained.task.splits["train"].target[0].split()
     prompts = [" ".join(text[:count]) for count in (1, 2, 5)]
     sources = [[*translator.source_vocabulary.encode(prompt), EOS] for prompt in prompts]
-    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(" ".join(map(str, ids)) + "\n" for ids in sources)))
-    runpy.run_path(str(tmp_path / "export" / "decode.py"), run_name="__main__")
-    found = [[int(i) for i in line.split()] for line in capsys.readouterr().out.splitlines()]
+    found = decoded(tmp_path, sources, monkeypatch, capsys)
     assert found == [list(one.ids) for (one,) in translator.translate(model.params, prompts)] and any(found)
 
 
@@ -193,8 +182,7 @@ def test_an_export_takes_sources_as_long_as_those_of_training(run):
     """The largest number of target tokens says nothing of sources."""
     folder, sources = run
     model = load(folder)
-    if not (folder / "export").exists():
-        commands.export(resolve(model.config), folder, Files())
+    exported(folder)
     about = json.loads((folder / "export" / "export.json").read_text())
     assert about["max_length"] == model.config.decode.max_length
     if model.config.task.buckets.name == "fixed":
@@ -210,9 +198,8 @@ def test_an_export_takes_sources_as_long_as_those_of_training(run):
 def decode(run, monkeypatch, capsys):
     """decode(lines) -> the lines that the script of the export prints."""
     folder, _ = run
-    if not (folder / "export").exists():
-        commands.export(resolve(load_config(folder)), folder, Files())
-        capsys.readouterr()
+    exported(folder)
+    capsys.readouterr()
 
     def decode(text: str) -> list[str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(text))
@@ -232,21 +219,17 @@ def test_an_empty_line_decodes_to_an_empty_line(run, decode):
 
 
 @one_run
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
+def test_a_line_that_is_no_source_is_told_in_one_line(decode):
+    """A token that the model has not gives nan, and a source without its end another output."""
+    for line, message in (
         ("4 a 3", r"line 2: 4 a 3; expected token ids below \d+, the end token 3 last"),
         ("4 5", r"line 2: 4 5; expected .* the end token 3 last"),
         ("4 999 3", r"line 2: 4 999 3; expected token ids below \d\d,"),
         ("4 -1 3", r"line 2: 4 -1 3; expected token ids below"),
         ("4 " * 24 + "3", r"line 2: 25 tokens; the export was made for at most 24"),
-    ],
-    ids=["a word", "no end", "too large", "negative", "too long"],
-)
-def test_a_line_that_is_no_source_is_told_in_one_line(decode, line, message):
-    """A token that the model has not gives nan, and a source without its end another output."""
-    with pytest.raises(SystemExit, match=message):
-        decode(f"4 5 3\n{line}\n")
+    ):
+        with pytest.raises(SystemExit, match=message):
+            decode(f"4 5 3\n{line}\n")
 
 
 ABOUT = {"source_vocab_size": 9, "source_length": 4, "pad": 0, "bos": 2, "eos": 3, "forbidden": [0, 2]}
@@ -300,8 +283,7 @@ def test_without_buckets_or_data_the_option_that_helps_is_named(copy, monkeypatc
 def test_imported_parameters_are_those_of_the_model_and_predict_the_same(run):
     folder, sources = run
     model = load(folder)
-    if not (folder / "export").exists():
-        commands.export(resolve(model.config), folder, Files())
+    exported(folder)
     params = attn_jax.import_parameters(folder / "export", model.config)
     jax.tree.map(np.testing.assert_array_equal, params, model.params)
     imported = [printed for _, printed in model.predictor.predict(params, sources, 3)]
@@ -312,8 +294,7 @@ def test_imported_parameters_are_those_of_the_model_and_predict_the_same(run):
 def test_an_import_that_does_not_fit_is_one_line(run, tmp_path):
     folder, _ = run
     config = load(folder).config
-    if not (folder / "export").exists():
-        commands.export(resolve(config), folder, Files())
+    exported(folder)
     with pytest.raises(UserError, match=r"has the shape \(.*\); the model has \(.*\)"):
         attn_jax.import_parameters(folder / "export", change(config, {"model.hidden_size": 6}))
     with pytest.raises(UserError, match=r"params.safetensors does not exist; expected a folder that --mode=export"):
@@ -338,13 +319,11 @@ def test_an_import_that_does_not_fit_is_one_line(run, tmp_path):
         attn_jax.import_parameters(tmp_path / "copy", config)
 
 
-@pytest.mark.slow
+@one_run
 def test_an_ensemble_of_runs_is_refused(run):
     changes = {"decode.ensemble": "runs", "decode.ensemble.workdirs": (str(run[0]),)}
     config = change(load_config(run[0]), changes)
-    with pytest.raises(
-        UserError, match=r"writes one run; expected decode.ensemble none, or seeds, all those of the run"
-    ):
+    with pytest.raises(UserError, match=r"writes one run; expected decode.ensemble none, or seeds, all those of the r"):
         commands.export(resolve(config), run[0], Files())
 
 
@@ -388,7 +367,7 @@ def test_a_folder_in_the_place_of_a_file_is_told_in_one_line(copy, capsys):
 
 
 @one_run
-def test_files_of_an_earlier_export_are_replaced_as_a_whole(copy):
+def test_files_of_an_earlier_export_are_replaced_as_a_whole(copy, capsys):
     """Another name of the earlier file keeps what it had: nothing is written into it."""
     names = ("params.safetensors", "start.jax", "step.jax", "export.json", "vocabularies.json", "decode.py")
     (copy / "export").mkdir()
@@ -396,6 +375,9 @@ def test_files_of_an_earlier_export_are_replaced_as_a_whole(copy):
         (copy / "export" / name).write_text("earlier")
         os.link(copy / "export" / name, copy / f"{name} of before")
     commands.export(resolve(load_config(copy)), copy, Files())
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("try ")]
+    first, *command = shlex.split(line)  # whatever is in the name of the folder
+    assert first == "try" and command[0] == "echo" and command[2:] == ["|", "python", f"{copy}/export/decode.py"]
     for name in names:
         assert (copy / f"{name} of before").read_text() == "earlier", name
         assert (copy / "export" / name).stat().st_size > 100
@@ -418,14 +400,6 @@ def test_a_file_of_another_export_of_the_same_size_is_told_in_one_line(run, deco
     finally:
         path.write_bytes(before)
         about.write_bytes(kept)
-
-
-@one_run
-def test_the_printed_command_names_the_folder_whatever_is_in_its_name(copy, capsys):
-    commands.export(resolve(load_config(copy)), copy, Files())
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("try ")]
-    name, *command = shlex.split(line)
-    assert name == "try" and command[0] == "echo" and command[2:] == ["|", "python", f"{copy}/export/decode.py"]
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny_model as tiny
-from launch_server import Server
 from test_run_training import on_host, stop_after
 from tiny_run import files_config, timeless, tiny_config, train, write_pairs
 
@@ -14,20 +13,14 @@ from attn_jax.data.facts import Images, Kept
 from attn_jax.data.vocabulary import Questions, Words
 from attn_jax.errors import UserError
 from attn_jax.runs import training
-from attn_jax.runs.config_files import load_config_file
 from attn_jax.runs.options import change, resolve
 from attn_jax.runs.start import Source, announcement, check_seeds, check_tokens, match, take
-from attn_jax.runs.tree import flatten
 from attn_jax.runs.workdir import plain
 from attn_jax.training.loop import FitResult, Reason
 from attn_jax.training.pytrees import flatten as arrays_of
 
-HARD = {
-    "model__objective": "hard",
-    "model__objective__reading": "reinforce",
-    "model__objective__baseline": "learned",
-    "model__objective__baseline__features": 8,
-}
+HARD = {"model__objective": "hard", "model__objective__reading": "reinforce"}
+HARD |= {"model__objective__baseline": "learned", "model__objective__baseline__features": 8}
 
 
 def start_from(workdir):
@@ -176,20 +169,3 @@ def test_a_source_without_a_good_checkpoint_is_one_line(soft, tmp_path, capsys):
     shutil.rmtree(copy / "checkpoints")
     refused(copy, "there are no checkpoints")
     capsys.readouterr()
-
-
-@pytest.mark.slow
-def test_the_program_starts_a_run_from_another(soft, tmp_path):
-    config = change(soft[2], {"seeds": (0, 1), "train.num_steps": 2} | start_from(soft[0]))
-    before = flatten(load_config_file("quickstart"))
-    options = {key: value for key, value in flatten(config).items() if value != before.get(key, "")}
-    given = ["--config=quickstart", *(f"--config.{key}={value}" for key, value in options.items())]
-    with Server(tmp_path) as server:
-        code, out, err = server.run(*given, f"--workdir={tmp_path / 'run'}")
-        assert code == 0, err
-        assert err.count("\nstart_from    ") == 1 and f"--workdir={tmp_path / 'run'}" in out
-        wrong = server.run(*given, "--config.seeds=(0,)", f"--workdir={tmp_path / 'other'}")
-        assert (wrong.code, len(wrong.err.splitlines())) == (1, 1)
-        assert wrong.err.startswith(
-            f"launch.py: train.start.workdir: {soft[0]} has the 2 seeds (3, 4), and this run has 1"
-        )

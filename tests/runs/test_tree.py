@@ -79,12 +79,7 @@ def test_a_file_writes_parts_and_values_below_them():
     config.model.encoder.bidirectional = False
     config.model.attention.wrappers = sequence("top_keys", "gate", top_keys={"count": 4})
     found = change(config, {}).model
-    assert found.encoder.to_dict() == {
-        "name": "gru",
-        "num_layers": 2,
-        "bidirectional": False,
-        "recurrent_dropout": 0.0,
-    }
+    assert found.encoder.to_dict() == {"name": "gru", "num_layers": 2, "bidirectional": False, "recurrent_dropout": 0.0}
     assert found.attention.wrappers.pattern == ("top_keys", "gate")
     assert found.attention.wrappers.parts.top_keys.count == 4
 
@@ -98,9 +93,6 @@ def test_a_config_is_copied():
     copied = plain(given)
     copied["a"]["c"] = 3
     assert given == {"a": {"b": [1]}} and plain(ConfigDict(given)) == given and plain(None) is None
-
-
-def test_nested_changes():
     assert nest({"a.b.c": 1, "a.b": "x"}) == {"a": {"b": {"name": "x", "c": 1}}}
     assert nest({"a.b.name": "x", "a.b": "y"}) == {"a": {"b": "y"}}
     assert nest({"a.b": "y", "a.b.name": "x"}) == {"a": {"b": {"name": "x"}}}

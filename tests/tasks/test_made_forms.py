@@ -85,10 +85,5 @@ def test_a_task_adds_made_forms_to_training_alone(tmp_path, tags, kind):
         trained.append((task.splits["train"], task.source_vocabulary.to_json()))
     assert trained[0] == trained[1]  # the validation forms say nothing to training
     told = {key: value for key, value in task.stats.items() if "lemma" not in key and "character" not in key}
-    assert told == {
-        "train": 5,
-        "valid": 1,
-        "valid forms with a tag that training has not (NEW)": 1,
-        "training forms with random stems": 20,
-        "training words to copy": 9,
-    }
+    made = {"training forms with random stems": 20, "training words to copy": 9}
+    assert told == {"train": 5, "valid": 1, "valid forms with a tag that training has not (NEW)": 1} | made

@@ -9,7 +9,6 @@ from tiny_run import files_config
 from attn_jax.data.vocabulary import Words
 from attn_jax.data.vocabulary_options import SampledPiecesOptions, WordsOptions
 from attn_jax.errors import UserError
-from attn_jax.tasks import Pairs
 from attn_jax.token_ids import UNK
 
 
@@ -51,12 +50,6 @@ def test_nothing_left_to_train_on_is_told(task, tmp_path):
             task(valid_size=2)
 
 
-def test_a_vocabulary_of_no_token_is_refused(task):
-    message = r"^the source vocabulary: no token is seen 1000 times, the commonest 45; set a smaller min_count$"
-    with pytest.raises(UserError, match=message):
-        task(vocabulary=WordsOptions(min_count=1000))
-
-
 def test_repeated_pairs_do_not_leak(task, tmp_path):
     for language in ("en", "ja"):
         path = tmp_path / f"train.{language}"
@@ -70,8 +63,7 @@ def test_repeated_pairs_do_not_leak(task, tmp_path):
 def test_pairs_that_differ_in_spaces_do_not_leak(task, tmp_path):
     for language, space in (("en", " "), ("ja", "  ")):
         path = tmp_path / f"train.{language}"
-        text = path.read_text()
-        path.write_text(text + text.replace(" ", space + " ").replace("\n", " \n"))
+        path.write_text((text := path.read_text()) + text.replace(" ", space + " ").replace("\n", " \n"))
     result = task()
     assert result.stats["training pairs equal to a held-out one"] == 5
     plain = lambda pairs: {(" ".join(a.split()), " ".join(b.split())) for a, b in together(pairs)}  # noqa: E731
@@ -91,9 +83,8 @@ def test_pairs_of_given_files_that_training_has_are_counted(task, tmp_path):
     for name, first in (("valid", 0), ("test", 2)):
         for language in ("en", "ja"):  # of the sources four are in training, of the pairs three
             lines = [f"{language}{i} x" for i in range(first, first + 3)]
-            (tmp_path / f"{name}.{language}").write_text(
-                "\n".join([*lines, f"{language * (language == 'ja')}9 x"]) + "\n"
-            )
+            lines.append(f"{language * (language == 'ja')}9 x")
+            (tmp_path / f"{name}.{language}").write_text("\n".join(lines) + "\n")
     stats = task(valid=("valid.en", "valid.ja"), test=("test.en", "test.ja")).stats
     assert stats["valid pairs that training has too"] == stats["test pairs that training has too"] == 3
     assert stats["train"] == 50  # they are counted, not dropped
@@ -106,16 +97,13 @@ def test_fewer_examples_are_a_subset(task):
 
 
 def test_vocabularies_know_the_training_split_only(task):
+    given = (Words(["en"]), Words(["ja"]))
+    result = task(kept=given)
+    assert (result.source_vocabulary, result.target_vocabulary) == given
     result = task()
     valid = result.splits["valid"]
     assert all(result.source_vocabulary.encode(text)[0] == UNK for text in valid.source)
     assert all(UNK not in result.target_vocabulary.encode(text) for text in result.splits["train"].target)
-
-
-def test_given_vocabularies_are_used(task):
-    vocabularies = (Words(["en"]), Words(["ja"]))
-    result = task(kept=vocabularies)
-    assert (result.source_vocabulary, result.target_vocabulary) == vocabularies
 
 
 @pytest.mark.parametrize(
@@ -130,22 +118,13 @@ def test_given_vocabularies_are_used(task):
         ({"num_examples": 46}, r"task.num_examples 46: expected 0 \(all\) to 45"),
         ({"num_examples": -1}, "task.num_examples -1: expected"),
         ({"vocab_size": (1000, 2)}, "the target vocabulary: vocab_size 2 is too small"),
-        (
-            {"vocabulary": SampledPiecesOptions()},
-            "the source vocabulary: vocab_size 1000 is too large .* is \\d+$",
-        ),
+        ({"vocabulary": WordsOptions(min_count=1000)}, "^the source vocabulary: no token is seen 1000 times, the comm"),
+        ({"vocabulary": SampledPiecesOptions()}, "the source vocabulary: vocab_size 1000 is too large .* is \\d+$"),
     ],
 )
 def test_wrong_options(task, options, message):
     with pytest.raises(UserError, match=message):
         task(**options)
-
-
-def test_pairs():
-    pairs = Pairs(["a", "b", "c"], ["1", "2", "3"])
-    assert pairs.select([2, 0]) == Pairs(["c", "a"], ["3", "1"]) and len(pairs) == 3
-    with pytest.raises(UserError, match="1 source sentences but 0 target sentences"):
-        Pairs(["a"], [])
 
 
 def test_a_joint_vocabulary_is_that_of_both_sides(task):
@@ -156,7 +135,5 @@ def test_a_joint_vocabulary_is_that_of_both_sides(task):
 
 
 def test_a_text_takes_no_vocabulary_of_a_single_task(tmp_path):
-    with pytest.raises(
-        UserError, match=r"^unknown task\.vocabulary 'inflection'; known: characters, sentencepiece, words$"
-    ):
+    with pytest.raises(UserError, match=r"^unknown task\.vocabulary 'inflection'; known: characters, sentencepiece, w"):
         files_config(tmp_path, task__vocabulary="inflection")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tasks_by_name import make
 
-from attn_jax.tasks.synthetic.permutations import MOVES, follow, write
+from attn_jax.tasks.synthetic.permutations import MOVES, follow
 
 build = partial(make, "permutations", lengths=(1, 6), num_examples=200, valid_size=30)
 
@@ -29,6 +29,13 @@ def test_every_target_is_the_product_of_the_matrices(moves):
             np.testing.assert_array_equal(matrix(target), product)
     assert {len(source.split()) for source in task.splits["test"].source} == {9}
     assert len(task.target_vocabulary) == math.factorial(5) + 4
+    assert build(moves=moves, test_lengths=(9,)).splits == task.splits
+
+
+@pytest.mark.slow
+def test_sources_of_the_test_are_not_in_training():
+    task = build(lengths=(2, 3), num_examples=2000)
+    assert not set(task.splits["train"].source) & set(task.splits["test"].source)
 
 
 @pytest.mark.parametrize("moves", MOVES)
@@ -42,15 +49,3 @@ def test_moves_generate_every_permutation(moves, n):
             break
         found = new
     assert len(found) == math.factorial(n)
-
-
-def test_a_known_product():
-    moves = [[int(letter) - 1 for letter in word] for word in ("21345", "12354", "23451")]
-    assert write(follow(np.array(moves))) == "32415"
-
-
-@pytest.mark.slow
-def test_long_sources_of_the_test_are_not_in_training():
-    task = build(lengths=(2, 3), num_examples=2000)
-    assert not set(task.splits["train"].source) & set(task.splits["test"].source)
-    assert build().splits == build().splits

@@ -34,9 +34,8 @@ def test_captions_of_images(folder):
     picture = task.batches(batch_size=2, encode=partial(encode_pictures, facts=task.facts)).batch_at(0)["source"]
     assert picture.pixels.shape == (2, 8, 12, 3) and picture.words.shape == (2, 0)
     grey = build(folder, LINES, channels=1)
-    assert (
-        encode_pictures(grey.splits["train"], *grey.kept).batch(np.array([0]), (1, 4))["source"].pixels.shape[-1] == 1
-    )
+    encoded = encode_pictures(grey.splits["train"], *grey.kept)
+    assert encoded.batch(np.array([0]), (1, 4))["source"].pixels.shape[-1] == 1
 
 
 def test_images_of_a_given_file_that_training_has_are_counted(folder):
@@ -82,17 +81,12 @@ def test_two_names_of_one_image_are_one_image(folder):
         ([*LINES, "deep.png\ta cat"], "deep.png: more than 8 bits a channel; expected an image of 8 bits"),
         ([*LINES, "a cat"], r"captions.tsv, line 6: 1 fields; expected image TAB caption, and perhaps TAB boxes"),
         ([*LINES, "0.png\t "], r"captions.tsv, line 6: field 2 is empty; expected image TAB caption, and perhaps TAB"),
-        ([*LINES, "0.png\ta cat\t"], r"captions.tsv, line 6: field 3 is empty; expected image TAB caption, and"),
         ([*LINES, "big.png\ta cat"], r"big.png: 9 x 9 pixels, but .*.png has 12 x 8; expected images of one size"),
         ([*LINES, "text.png\ta cat"], "text.png: not an image that can be read; expected a PNG or JPEG file"),
         ([*LINES, "0.png\ta cat\t1,1,4,4"], "line 6: boxes of 1 words, but the caption has 2; - is a word without one"),
         ([*LINES, "0.png\tcat\t1,1,4," + 5000 * "1"], "line 6: the box '1,1,4,1*'; expected left,top,right,bottom in"),
         ([*LINES, "0.png\tcat\t1,1,4"], "line 6: the box '1,1,4'; expected left,top,right,bottom in pixels"),
-        (
-            [*LINES, "0.png\tcat\t1,1,4,9"],
-            r"0.png: the box 1,1,4,9 is not inside of the image, which has 12 x 8 pixels",
-        ),
-        ([*LINES, "0.png\tcat\t4,1,4,5"], r"the box 4,1,4,5 is not inside of the image.*; expected left < right"),
+        ([*LINES, "0.png\tcat\t1,1,4,9"], r"0.png: the box 1,1,4,9 is not inside of the image, which has 12 x 8 pi"),
     ],
 )
 def test_bad_input_is_one_line(folder, lines, message):
@@ -157,28 +151,22 @@ def test_exif_data_that_cannot_be_parsed_turn_nothing(folder):
 
 
 @pytest.mark.parametrize("kind", ["GIF", "TIFF", "WEBP", "BMP", "PPM", "TGA"])
-@pytest.mark.parametrize("ending", ["", ".png"])
-def test_an_image_of_another_format_is_told_by_its_format_whatever_its_name(folder, kind, ending):
-    path = folder / f"other.{kind}{ending}"
-    image = Image.fromarray(UPRIGHT)
-    image.save(path, format=kind)
-    for use in (check_image, read_image, lambda path: build(folder, [*LINES, f"{path.name}\ta cat"])):
-        with pytest.raises(UserError, match=rf"{path.name}: a {kind} image; expected a PNG or JPEG file$"):
-            use(path)
+def test_an_image_of_another_format_is_told_by_its_format_whatever_its_name(folder, kind):
+    for path in (folder / f"other.{kind}", folder / f"other.{kind}.png"):
+        Image.fromarray(UPRIGHT).save(path, format=kind)
+        for use in (check_image, read_image, lambda path: build(folder, [*LINES, f"{path.name}\ta cat"])):
+            with pytest.raises(UserError, match=rf"{path.name}: a {kind} image; expected a PNG or JPEG file$"):
+                use(path)
 
 
-def test_an_animation_is_no_image(folder):
+def test_an_animation_and_an_image_too_large_to_be_safe_are_no_images(folder, monkeypatch):
     first = Image.fromarray(UPRIGHT)
     first.save(folder / "moves.png", save_all=True, append_images=[first.rotate(180)])
     with pytest.raises(UserError, match=r"moves.png: an animation of 2 images; expected a PNG or JPEG file of one"):
         build(folder, [*LINES, "moves.png\ta cat"])
-
-
-def test_an_image_too_large_to_be_safe_is_no_image(folder, monkeypatch):
-    Image.fromarray(np.zeros((99, 99, 3), np.uint8)).save(folder / "big.png")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    with pytest.raises(UserError, match=r"big.png: not an image that can be read; expected a PNG or JPEG file"):
-        build(folder, [*LINES, "big.png\ta cat"])
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    with pytest.raises(UserError, match=r"0.png: not an image that can be read; expected a PNG or JPEG file"):
+        build(folder, LINES)
 
 
 def test_a_folder_has_to_be_named(folder):

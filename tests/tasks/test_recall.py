@@ -57,31 +57,23 @@ def test_numbers_are_chosen_in_parts_that_are_those_of_one_matrix(count, size):
     tracemalloc.start()
     try:
         found = choose(count, size, 4, rng)
-        assert (
-            tracemalloc.get_traced_memory()[1] < 40_000_000
-        )  # bytes; a matrix of 64 x 100,000 and its order are 102 MB
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000  # bytes; a matrix of 64 x 100,000 and its order: 102 MB
     finally:
         tracemalloc.stop()
     np.testing.assert_array_equal(found, expected)
     assert rng.random() == whole.random()
 
 
-@pytest.mark.parametrize("name", ["num_keys", "num_values"])
-def test_more_words_than_can_be_sorted_for_each_text_are_refused(name):
-    config = default_config("recall", "seq2seq")
-    config.task[name] = 1_000_000
-    with pytest.raises(UserError, match=rf"^task.{name} is 1000000; expected 1 to 10000$"):
-        resolve(config)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_sizes_that_do_not_fit_are_told():
+    for changes, message in (
         (dict(num_keys=1), "task.num_keys is 1; expected at least task.num_pairs, 2"),
         (dict(num_values=1), "task.num_values is 1; expected at least task.num_pairs, 2"),
         (dict(length=3), "task.length is 3; expected at least 4, for task.num_pairs 2"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_told(changes, message):
-    with pytest.raises(UserError, match=message):
-        make("recall", **SMALL | changes, num_examples=5, valid_size=5)
+    ):
+        with pytest.raises(UserError, match=message):
+            make("recall", **SMALL | changes, num_examples=5, valid_size=5)
+    for name in ("num_keys", "num_values"):  # more words than can be sorted for each text
+        config = default_config("recall", "seq2seq")
+        config.task[name] = 1_000_000
+        with pytest.raises(UserError, match=rf"^task.{name} is 1000000; expected 1 to 10000$"):
+            resolve(config)

@@ -99,30 +99,9 @@ def regression(folder, other):
     return {"train": ("points.csv", ""), "valid_size": 5}
 
 
-FROM_FILES = {
-    writer.__name__: writer
-    for writer in (
-        parallel_text,
-        plain_text,
-        labelled_text,
-        inflection,
-        language_id,
-        babi,
-        pictures,
-        scenes,
-        indexed_text,
-        regression,
-    )
-}
-GENERATED = {
-    "dates",
-    "sequences",
-    "zipf",
-    "recall",
-    "flip_flop",
-    "addition",
-    "permutations",
-}  # by a seed
+WRITERS = (parallel_text, plain_text, labelled_text, inflection, language_id, babi, pictures, scenes, indexed_text)
+FROM_FILES = {writer.__name__: writer for writer in (*WRITERS, regression)}
+GENERATED = set("dates sequences zipf recall flip_flop addition permutations".split())  # by a seed
 
 
 def swap_lines(path):

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import numpy as np
 import pytest
 
 from attn_jax.data.batching import encode_pairs
@@ -26,8 +25,7 @@ def test_a_classifier_needs_targets_that_are_labels():
     labels = task_of(["a bird", "a"], ["a", "dance"])
     assert labels.batches(buckets=(20,), batch_size=2, labels=True).num_pairs == 2
     task = task_of(["a bird", "a"], ["a", "can dance"])
-    message = r"^task dates: the target 'can dance' has 2 tokens; the model needs labels, targ"
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=r"^task dates: the target 'can dance' has 2 tokens; the model needs labels"):
         task.batches(buckets=(20,), batch_size=2, labels=True)
     assert task.batches(buckets=(20,), batch_size=2).num_pairs == 2
 
@@ -79,11 +77,3 @@ def test_each_task_has_its_class():
     assert classes.pop("regression") == {PointsTask}
     assert all(classes.pop(name) == {PictureTask} for name in images)
     assert all(found == {Task} for found in classes.values())
-
-
-def test_what_is_saved_is_loaded(tmp_path):
-    task = task_of(["a"], ["a"])
-    task.save(tmp_path)
-    found = Task.load(tmp_path)
-    assert [x.to_json() for x in found[:2]] == [x.to_json() for x in task.kept[:2]] and found.facts is None
-    assert np.all([type(x) is Words for x in found[:2]])

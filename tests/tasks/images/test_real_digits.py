@@ -112,16 +112,8 @@ def test_a_world_of_an_old_work_directory_is_one_of_typefaces():
         (NAMES[1], idx(np.arange(7)), "t10k-labels-idx1-ubyte: 7 labels for the 60 images of t10k-images-idx3-ubyte"),
         (NAMES[1], idx(np.full(60, 11)), "the label 11; expected digits"),
         (NAMES[1], idx(np.arange(60) // 5 % 10)[:-1], "t10k-labels-idx1-ubyte: 67 bytes; expected 68"),
-        (
-            NAMES[0],
-            idx(with_image(40, 0)),
-            "t10k-images-idx3-ubyte, image 41: blank, no pixel is above 25; expected ink",
-        ),
-        (
-            NAMES[0],
-            idx(with_image(0, 25)),
-            "t10k-images-idx3-ubyte, image 1: blank, no pixel is above 25; expected ink",
-        ),
+        (NAMES[0], idx(with_image(40, 0)), "t10k-images-idx3-ubyte, image 41: blank, no pixel is above 25; expected i"),
+        (NAMES[0], idx(with_image(0, 25)), "t10k-images-idx3-ubyte, image 1: blank, no pixel is above 25; expected in"),
         (NAMES[0], idx(np.zeros((60, 0, 9))), "t10k-images-idx3-ubyte, image 1: blank"),
     ],
     ids=["no file", "no idx file", "fewer labels", "no digit", "cut short", "blank", "faint", "no pixels"],

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from attn_jax.errors import UserError
 from attn_jax.tasks.images import glyphs
@@ -14,16 +15,8 @@ from attn_jax.tasks.images.pictures import FileGallery, SceneGallery, encode_pic
 from attn_jax.tasks.images.scene import COLORS, STEP, World, near
 from attn_jax.tasks.images.scenes import ScenesOptions
 
-WORLD = World(
-    canvas=48,
-    kinds=("digits", "shapes"),
-    num_colors=4,
-    sizes=(9, 12),
-    num_objects=(1, 4),
-    clutter=0,
-    noise=0.0,
-    order="left_to_right",
-)
+OBJECTS = {"kinds": ("digits", "shapes"), "num_colors": 4, "sizes": (9, 12), "num_objects": (1, 4)}
+WORLD = World(canvas=48, clutter=0, noise=0.0, order="left_to_right", **OBJECTS)
 
 
 def scenes_of(world=WORLD, count=40, split="train"):
@@ -67,6 +60,14 @@ def test_an_image_depends_on_seed_split_and_number_alone():
     assert not any(np.array_equal(images[0], other) for other in others)
     faces = {thing.face for scene, _ in scenes_of(noisy, 20, "test") for thing in scene.things}
     assert faces <= set(glyphs.NEW_FACES) and not set(glyphs.FACES) & set(glyphs.NEW_FACES)
+
+
+def test_a_work_directory_keeps_what_a_name_means(tmp_path):
+    task = build(clutter=3)
+    task.save(tmp_path)
+    kept = type(task).load(tmp_path)
+    before, after = (gallery_of(facts).pixels("test:4") for facts in (task.facts, kept.facts))
+    assert np.array_equal(before, after) and len(kept.target) == len(task.target_vocabulary)
 
 
 def answer(question, scene):
@@ -113,9 +114,8 @@ def test_a_relation_is_true_of_the_centres_of_its_boxes():
 
 def test_batches_hold_the_images_and_the_words():
     task = build(form="questions")
-    assert (
-        task.stats["train"] == 30 and 0 < task.stats["percent of test answers right that see the question alone"] < 70
-    )
+    share = task.stats["percent of test answers right that see the question alone"]
+    assert task.stats["train"] == 30 and 0 < share < 70
     batches = task.batches(batch_size=8, encode=partial(encode_pictures, facts=task.facts), seeds=(0, 1))
     batch = batches.batch_at(0)
     picture, width = batch["source"], batch["source"].words.shape[-1]
@@ -128,14 +128,11 @@ def test_batches_hold_the_images_and_the_words():
     question = task.splits["train"].source[3].partition("\t")[2]
     assert task.source_vocabulary.decode(row["source"].words[0]) == question
     assert not row["source"].pixels[1].any() and not row["source"].words[1].any() and not row["target_out"][1].any()
-
-
-def test_captions_have_no_words_in_their_source():
-    task = build()
-    batch = task.batches(batch_size=8, encode=partial(encode_pictures, facts=task.facts)).batch_at(0)
-    assert batch["source"].words.shape == (8, 0) and len(task.source_vocabulary) == 4
-    some = task.splits["train"].select([2, 0])
-    assert some.boxes == [task.splits["train"].boxes[i] for i in (2, 0)]
+    told = build()  # captions have no words in their source
+    batch = told.batches(batch_size=8, encode=partial(encode_pictures, facts=told.facts)).batch_at(0)
+    assert batch["source"].words.shape == (8, 0) and len(told.source_vocabulary) == 4
+    assert told.splits["train"].select([2, 0]).boxes == [told.splits["train"].boxes[i] for i in (2, 0)]
+    assert gallery_of(task.facts).gallery.scene("test:" + 5000 * "1") is None
 
 
 def test_other_options_make_other_images_for_the_words_of_a_run():
@@ -154,18 +151,6 @@ def test_other_options_make_other_images_for_the_words_of_a_run():
         ScenesOptions(canvas=64).renewed(kept, data_dir="")
 
 
-def test_the_number_of_a_scene_has_an_end():
-    assert SceneGallery(WORLD, 0).scene("test:" + 5000 * "1") is None
-
-
-def test_a_work_directory_keeps_what_a_name_means(tmp_path):
-    task = build(clutter=3)
-    task.save(tmp_path)
-    kept = type(task).load(tmp_path)
-    before, after = (gallery_of(facts).pixels("test:4") for facts in (task.facts, kept.facts))
-    assert np.array_equal(before, after) and len(kept.target) == len(task.target_vocabulary)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -173,6 +158,7 @@ def test_a_work_directory_keeps_what_a_name_means(tmp_path):
         ({"kinds": ()}, "task.kinds is empty; expected some of digits, letters, shapes"),
         ({"sizes": (60,)}, r"task.sizes \(60,\): expected heights from 5 to task.canvas 48"),
         ({"num_objects": (4, 2)}, r"task.num_objects \(4, 2\): expected the fewest and the most objects"),
+        ({"num_objects": (0, 49)}, r"task.num_objects \(0, 49\): expected the fewest and the most objects"),
         ({"num_objects": (30, 30)}, "30 objects of up to 12 pixels find no room in an image of 48; expected fewer"),
     ],
 )
@@ -182,15 +168,11 @@ def test_what_scenes_cannot_be(options, message):
 
 
 def test_an_image_of_another_size_or_none_at_all_is_refused(tmp_path):
-    from PIL import Image
-
     Image.fromarray(np.full((6, 4, 3), 9, np.uint8)).save(tmp_path / "a.png")
-    (tmp_path / "b.png").write_text("no image")
     assert np.all(read_image(tmp_path / "a.png") == 9) and read_image(tmp_path / "a.png", 1).shape == (6, 4, 1)
-    for name, shape, message in [
-        ("a.png", (4, 4, 3), "a.png: 4 x 6 pixels; expected 4 x 4, as others"),
-        ("b.png", (4, 4, 3), "b.png: not an image that can be read; expected a PNG or JPEG file"),
-        ("c.png", (4, 4, 3), "c.png: no such file"),
-    ]:
+    for name, message in (
+        ("a.png", "a.png: 4 x 6 pixels; expected 4 x 4, as others"),
+        ("c.png", "c.png: no such file"),
+    ):
         with pytest.raises(UserError, match=message):
-            FileGallery(shape).pixels(str(tmp_path / name))
+            FileGallery((4, 4, 3)).pixels(str(tmp_path / name))

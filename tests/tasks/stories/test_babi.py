@@ -11,11 +11,8 @@ from tasks_by_name import make
 from attn_jax.data.batching import encode_pairs
 from attn_jax.data.vocabulary import StoryWords
 from attn_jax.errors import UserError
-from attn_jax.runs.build import build_task
-from attn_jax.runs.options import resolve
 from attn_jax.tasks.stories.format import read_questions
 from attn_jax.token_ids import EOS, UNK
-from configs.base import get_config
 
 
 def write(path, count, names=("Mary", "John"), places=("bathroom", "hallway", "kitchen")):
@@ -86,12 +83,6 @@ def test_only_the_last_statements(task):
     assert "statements cut" not in whole.stats and whole.stats == task(max_sentences=2).stats
 
 
-def test_from_a_config(task, tmp_path):
-    config = get_config(task="babi")
-    config.data_dir, config.task.numbers, config.task.size = str(tmp_path), (1,), "1k"
-    assert build_task(resolve(config)).splits == task().splits
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -102,10 +93,7 @@ def test_from_a_config(task, tmp_path):
         ({"numbers": (1, 21)}, r"task.numbers \(1, 21\): expected"),
         ({"numbers": (1, 1)}, r"task.numbers \(1, 1\): expected"),
         ({"numbers": ("1",)}, r"task.numbers \('1',\): expected"),
-        (
-            {"num_examples": 51},
-            r"task.num_examples 51: expected 0 \(all\), or 10 to 50, the training questions of task 1",
-        ),
+        ({"num_examples": 51}, r"task.num_examples 51: expected 0 \(all\), or 10 to 50, the training questions of t"),
         ({"num_examples": 9}, "task.num_examples 9: expected"),
         ({"max_sentences": -1}, "task.max_sentences -1: expected"),
     ],
@@ -146,15 +134,8 @@ def test_a_file_of_any_name_is_a_task(task, tmp_path):
     assert alone.splits["valid"].source[-1] == read_questions(tmp_path / "own.txt").source[-1]
     assert alone.splits["train"].evidence is not None and len(alone.examples) == 3
     every = task(**own, valid=("held.txt", ""), test=("asked.txt",), num_examples=3)
-    assert [len(split) for split in every.splits.values()] == [3, 9, 5] and list(every.splits) == [
-        "train",
-        "valid",
-        "test",
-    ]
+    assert {name: len(split) for name, split in every.splits.items()} == {"train": 3, "valid": 9, "test": 5}
     assert task(**own, test=("asked.txt", "")).stats["test questions that training has too"] == 5
-    config = get_config(task="babi")
-    config.data_dir, config.task.train = str(tmp_path), ("own.txt", "")
-    assert build_task(resolve(config)).splits == alone.splits
 
 
 def test_what_is_wrong_with_a_file_of_any_name_is_told(task, tmp_path):
@@ -163,10 +144,7 @@ def test_what_is_wrong_with_a_file_of_any_name_is_told(task, tmp_path):
         ({"train": ("own.txt", "")}, "^own.txt has 9 training questions; expected at least 10$"),
         ({"train": ("own.text", "")}, r"own.text: no such file; did you mean own.txt\?"),
         ({"train": ("own.txt", ""), "valid": ("own.txt",), "num_examples": 10}, "expected 0 .* or 1 to 9, .* own.txt$"),
-        (
-            {"test": ("own.txt", "")},
-            r"the file own.txt is for task.train=\('NAME', ''\), .*; got \('', ''\)$",
-        ),
+        ({"test": ("own.txt", "")}, r"the file own.txt is for task.train=\('NAME', ''\), .*; got \('', ''\)$"),
     ):
         with pytest.raises(UserError, match=message):
             task(**options)

@@ -46,7 +46,7 @@ def check_annotations():
         parts = path.relative_to(ROOT).with_suffix("").parts
         text = path.read_text("utf-8")
         if (
-            parts[1] not in ("data", "tasks", "runs", "sweeps", "cli", "errors")
+            parts[1] not in PLAIN
             or "jaxtyping" in text
             or "attn_jax.types" in text
         ):

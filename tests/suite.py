@@ -45,11 +45,7 @@ def check_annotations():
     for path in sorted((ROOT / "attn_jax").rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         text = path.read_text("utf-8")
-        if (
-            parts[1] not in PLAIN
-            or "jaxtyping" in text
-            or "attn_jax.types" in text
-        ):
+        if parts[1] not in PLAIN or "jaxtyping" in text or "attn_jax.types" in text:
             with_arrays.append(".".join(parts).removesuffix(".__init__"))
     with_arrays.remove("attn_jax")
     beartype_package("attn_jax", conf=BeartypeConf(claw_is_pep526=False))

@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--cell", default="", help="ROW,COLUMN: this one alone, measured again")
     parser.add_argument("--only", default="", help="names of rows and columns, with commas between")
     parser.add_argument("--budget", type=float, default=math.inf, help="minutes after which no further cell begins")
-    parser.add_argument("--data_dir", default="", help="folder of files, for columns that read some")
+    parser.add_argument("--data_dir", type=user_path, help="folder of files, for columns that read some")
     add_table(parser)
     parser.add_argument("--out", type=user_path, help="folder of the files of the cells")
     given, begun = parser.parse_args(argv), time.monotonic()
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             return
         notice(f"{'cell':<14}{number}/{len(todo)}  {', '.join(cell)}")
         row, column = cell
-        found = measure(table.rows[row], table.columns[column], data_dir=given.data_dir)
+        found = measure(table.rows[row], table.columns[column], data_dir=str(given.data_dir or ""))
         save_json(path, {"row": row, "column": column} | found)
         print(line(load_json(path)), flush=True)
 

@@ -144,7 +144,7 @@ SLIPS = [  # Q and E are configs, .key is --config.key, W model.attention.wrappe
     ("Q --flagfile=/nowhere/f", "--flagfile: /nowhere/f: no such file or directory"),
     ("Q --flagfile=", "--flagfile= names no file; expected a text file of options, one a line"),
     ("Q --flagfile", "--flagfile with no argument"),
-    ("Q --verbosity=1", "unknown option --verbosity; known: "),
+    ("Q --verbosity=1", "unknown option --verbosity; did you mean version?"),
     ("Q -v 2", "unknown option --v; known: "),
     ("Q --helpfull", "unknown option --helpfull; known: "),
     ("Q --undefok=config.x .x=3", "unknown config key x; "),

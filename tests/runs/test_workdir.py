@@ -85,7 +85,10 @@ def test_a_config_of_another_version(tmp_path):
         ({"train": None}, "train is a section of the config; set one of its keys: num_steps, .*"),
         ({"model.encoder": [3]}, r"model.encoder is \[3\]; expected one of rnn, .*"),
         ({"model.attention.wrappers": 3}, "model.attention.wrappers.pattern is 3; expected a tuple, such as .*"),
-        ({"model.attention.wrappers.parts": 3}, "model.attention.wrappers.parts is a section of the config; its keys "),
+        (
+            {"model.attention.wrappers.parts": 3},
+            "model.attention.wrappers.parts is a section of the config; its keys are .*",
+        ),
         ({"model.hidden_size": "wide"}, "model.hidden_size is 'wide'; expected an integer, such as 256"),
         ({"model.hidden_size": None}, "model.hidden_size is None; expected an integer, such as 256"),
         ({"model.hidden_size": {"a": 1}}, "model.hidden_size is {'a': 1}; expected an integer, such as 256"),

@@ -4,6 +4,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -50,6 +51,19 @@ def test_it_has_the_package_and_its_configs_alone(installed):
     assert {"py.typed", "__init__.pyi"} <= {path.name for path in (installed / "attn_jax").iterdir()}
     scripts = next(installed.glob("*.dist-info")) / "entry_points.txt"
     assert "attn-jax = attn_jax.cli.__main__:main" in scripts.read_text()
+
+
+@pytest.mark.slow
+def test_an_archive_of_the_source_has_what_a_wheel_is_made_of(tmp_path):
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(tmp_path / "source")], check=True)
+    for name in ("MANIFEST.in", "setup.py", "pyproject.toml"):
+        subprocess.run(["cp", str(ROOT / name), str(tmp_path / "source")], check=True)
+    command = [sys.executable, "setup.py", "--quiet", "sdist"]
+    subprocess.run(command, cwd=tmp_path / "source", check=True, capture_output=True)
+    (archive,) = (tmp_path / "source" / "dist").glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        names = {name.partition("/")[2] for name in files.getnames()}
+    assert {"requirements.txt", "setup.py", "configs/quickstart.py", "attn_jax/py.typed"} <= names
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 A page says [core.py](../attn_jax/attention/core.py), which works wherever the repository is read. On the site the link
 leads to files/attn_jax/attention/core.py.html, with numbered lines. A link to a file that is not there is a warning.
+The README is the page start.md of the site, and links to it lead there.
 """
 
 import os
@@ -19,6 +20,7 @@ LINK = re.compile(r"(?<!!)(\[[^\]]*\])\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 CODE = re.compile(r"^(```|~~~|:::\{).*?^\1|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LONGEST = 200_000  # characters of a file that is shown as a page; a longer one is copied
+README, START = ROOT / "README.md", "start"
 logger = logging.getLogger(__name__)
 
 
@@ -33,6 +35,8 @@ def rewrite(text: str, docname: str, source: pathlib.Path, docs: pathlib.Path, u
         file = (source.parent / target).resolve()
         if file.is_relative_to(docs) or not file.is_relative_to(ROOT):
             return match.group()
+        if file == README:
+            return f"{label}({'../' * docname.count('/')}{START}.md{anchor or ''})"
         if not file.exists():
             logger.warning("no such file: %s", target, location=docname)
             return label
@@ -62,6 +66,9 @@ def lexer_of(file: pathlib.Path):
 def read(app, docname, source):
     used = app.env.__dict__.setdefault("repository_files", {}).setdefault(docname, set())
     used.clear()
+    if docname == START:  # links of the README begin at the root
+        source[0] = README.read_text(encoding="utf-8").replace("](docs/", "](")
+        source[0] = re.sub(r"\]\((experiments/|LICENSE)", r"](../\1", source[0]).replace("# attn_jax", "# Start", 1)
     source[0] = rewrite(source[0], docname, pathlib.Path(app.env.doc2path(docname)), pathlib.Path(app.srcdir), used)
 
 

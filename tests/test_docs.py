@@ -62,7 +62,7 @@ def test_links_lead_somewhere(page):
 def test_every_page_is_in_the_index_or_the_readme():
     texts = README.read_text(encoding="utf-8") + (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     for page in PAGES[1:]:
-        assert page.name in texts, page.name
+        assert page.name in texts or page.name == "start.md", page.name  # which is the README on the site
 
 
 def test_the_blocks_for_ci_are_there():

@@ -65,7 +65,8 @@ class ForgetGates(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, x: Float[Array, "... k d"]) -> Float[Array, "... h k"]:
-        start = -np.log(np.expm1(1 / self.decay_time)) if self.decay_time else 0.0
+        rate = 1 / self.decay_time if self.decay_time else 0.0
+        start = -rate - np.log1p(-np.exp(-rate)) if rate else 0.0  # the logit of exp(-rate)
         gates = nn.Dense(self.num_heads, bias_init=nn.initializers.constant(start), dtype=self.dtype)(x)
         return jax.nn.log_sigmoid(wide(jnp.swapaxes(gates, -2, -1)))
 

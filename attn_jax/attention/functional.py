@@ -12,7 +12,7 @@ from attn_jax.attention.hard.readings import Reading
 from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.names import construction, required_options
 from attn_jax.attention.scores import SCORES
-from attn_jax.attention.scores.base import Score
+from attn_jax.attention.scores.base import Score, scores_of
 from attn_jax.types import Array, Bool, Float, PRNGKeyArray
 
 
@@ -71,15 +71,11 @@ def attend(
     score, normalize = attention.score, attention.normalize
     kind = type(score)
     try:
-        score.clone(parent=None).apply({}, query, keys, method=_scores)
+        score.clone(parent=None).apply({}, query, keys, method=scores_of)
         kind = type(normalize)
         raise _has_parameters(f"the normalizer {kind.__name__}", f"score=..., normalize={kind.__name__}(...)")
     except ScopeCollectionNotFound:
         raise _has_parameters(f"the score {kind.__name__}", f"score={kind.__name__}(...)") from None
-
-
-def _scores(score: Score, query: Array, keys: Array) -> Array:
-    return score(query, score.project_keys(keys))
 
 
 def _has_parameters(what: str, arguments: str) -> ValueError:

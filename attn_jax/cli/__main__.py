@@ -2,6 +2,7 @@
 
 import sys
 
+from attn_jax.cli import program
 from attn_jax.cli.allocator import use_huge_pages
 
 
@@ -9,11 +10,11 @@ def main() -> None:
     """Runs the command line of this process and exits."""
     try:
         use_huge_pages()
-        from attn_jax.cli.main import run  # after a new start, not before it as well
-
+        try:
+            from attn_jax.cli.main import run  # after a new start, not before it as well
+        except ModuleNotFoundError as error:
+            sys.exit(f"{program.name()}: needs {error.name}: pip install 'attn_jax[train]'")
         run()
-    except ModuleNotFoundError as error:
-        sys.exit(f"attn_jax: training needs {error.name}: pip install 'attn_jax[train]'")
     except KeyboardInterrupt:  # Ctrl-C while the libraries are imported
         sys.exit(130)
 

@@ -6,6 +6,7 @@ are paired as well. A paired comparison uses only the differences, in which vari
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from jaxtyping import Float, Int
 LEVEL = 0.95
 NUM_EXACT = 20  # up to this number of pairs all signs (2^20) are enumerated; for more they are sampled
 NUM_RESAMPLES = 9999
+MOST_PAIRS = 1_000_000  # from which on a number of pairs is not told apart
 ROUNDING = 1e-12  # relative differences up to this are rounding errors
 Values = Sequence[float] | Float[np.ndarray, " n"]
 
@@ -61,21 +63,21 @@ def seeds_to_show(difference: float, deviation: float, level: float = LEVEL, pow
     """Returns about how many pairs a paired t-test needs to find a true difference with this probability.
 
     The fewest n of at least `seeds_needed` with n >= ((t_(1+level)/2 + t_power) deviation / difference)^2, t with n - 1
-    degrees of freedom.
+    degrees of freedom; at most MOST_PAIRS.
 
     Raises:
         ValueError: the difference is 0, which no number of pairs can show.
     """
     if difference == 0:
         raise ValueError("a difference of 0 cannot be shown")
-    share = (deviation / difference) ** 2
+    share = min(abs(deviation / difference), MOST_PAIRS) ** 2
 
-    def enough(n: int) -> bool:
-        quantiles = scipy.stats.t.ppf([(1 + level) / 2, power], n - 1)
-        return n >= float(np.sum(quantiles)) ** 2 * share
-
-    least = max(seeds_needed(level), int(4 * share))  # the normal quantiles need more than 4 times the share
-    return next(n for n in itertools.count(least) if enough(n))
+    # Quantiles of t are above those of the normal distribution, so the search begins at its number, and ends at once.
+    normal = np.sum(scipy.stats.norm.ppf([(1 + level) / 2, power])) ** 2 * share
+    n = max(seeds_needed(level), math.ceil(min(normal, MOST_PAIRS)))
+    while n < MOST_PAIRS and n < np.sum(scipy.stats.t.ppf([(1 + level) / 2, power], n - 1)) ** 2 * share:
+        n += 1
+    return n
 
 
 def t_interval(values: Values, level: float = LEVEL) -> Interval:

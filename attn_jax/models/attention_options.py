@@ -85,7 +85,7 @@ DETERMINISTIC = {name: reading_options(x) for name, x in READINGS.items() if x.p
 
 
 class HeadsSetting(NamedTuple):
-    """What heads are built for.
+    """Settings that heads are built from.
 
     Attributes:
         num_heads, num_kv_heads, features, dtype: see MultiHead.
@@ -166,7 +166,8 @@ class AttentionOptions(HeadsOptions):
             read: a reading that overrides the option.
             gate: overrides the option.
             facts: fields of parts that are not options, such as `num_heads` and `num_scaled`; `forget_heads`, `rotary`
-                and `dtype`, see build_attention; or a `score` that overrides the option.
+                and `dtype`, see build_attention; with forget heads `decay_time`, see ForgetGates; or a `score` that
+                overrides the option.
 
         Raises:
             UserError: a width does not fit, or a part lacks a property that another one needs.
@@ -185,6 +186,7 @@ class AttentionOptions(HeadsOptions):
             self.check_kernel(query_features)
             score = self.score.build(**facts)
         heads, rotary = facts.get("forget_heads", 0), facts.get("rotary", False)
+        forget = partial(Forgetting, num_heads=heads, decay_time=facts.get("decay_time", 0.0), dtype=facts.get("dtype"))
         gated = self.gate if gate is None else gate
         outside = (Softcap, Gated)  # around the score, and around the read after dropout
         try:
@@ -199,9 +201,7 @@ class AttentionOptions(HeadsOptions):
                 normalize=Monotonic(selection=normalize) if self.is_monotonic else Normalize(function=normalize),
                 read=Read(reading=self.reading() if read is None else read),
                 wrappers=wrappers,
-                forget=partial(Forgetting, num_heads=heads, decay_time=facts["decay_time"], dtype=facts["dtype"])
-                if heads
-                else None,
+                forget=forget if heads else None,
                 rotary=rotary,
                 block_size=self.block_size,
             )
@@ -275,8 +275,8 @@ class AttentionOptions(HeadsOptions):
         of_positions: dict[str, Any] = {}
         if (positions := of.positions) is not None:
             forgets = (of.num_kv_heads or of.num_heads) if positions.forgets else 0
-            of_positions = dict(num_scaled=positions.num_scaled, rotary=positions.rotary, forget_heads=forgets)
-            of_positions |= dict(decay_time=positions.decay_time)
+            of_positions = dict(num_scaled=positions.num_scaled, rotary=positions.rotary)
+            of_positions |= dict(forget_heads=forgets, decay_time=positions.decay_time)
         width = width_of_head(of.features, of.num_heads, of.num_kv_heads)
         attention = self.build(width, num_heads=of.num_heads, gate=False, dtype=of.dtype, **of_positions)
         return MultiHead(

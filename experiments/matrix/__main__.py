@@ -53,7 +53,10 @@ def table_of(name: str, own: pathlib.Path | None = None) -> Table:
         return table
     if not own.is_file():
         raise UserError(f"--own={own}: there is no such file; expected a Python file with ROWS or COLUMNS")
-    names = runpy.run_path(str(own))
+    try:
+        names = runpy.run_path(str(own))
+    except Exception as error:  # any fault in the user's own code
+        raise UserError(f"--own={own}: {type(error).__name__}: {error}") from error
     if not {"ROWS", "COLUMNS"} & set(names):
         raise UserError(f"--own={own}: expected a dictionary ROWS or COLUMNS, as in experiments/matrix/tables.py")
     rows, columns = {**table.rows, **names.get("ROWS", {})}, {**table.columns, **names.get("COLUMNS", {})}

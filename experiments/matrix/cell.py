@@ -1,6 +1,7 @@
 """Training and measurement of one cell."""
 
 import base64
+import math
 import resource
 import time
 from collections.abc import Mapping, Sequence
@@ -80,22 +81,28 @@ def measure(
     # A member that has diverged is not chosen; the larger rate wins a tie.
     rate = max(zip(np.nan_to_num(found, nan=-np.inf), rates, strict=True))[1]
     params, curve = train(cell, SEEDS, (rate,) * len(SEEDS), steps)
-    tests = {test: cell.score(params, test) for test in column.tests}
+    # A seed that has diverged has learned nothing.
+    tests = {test: [x if math.isfinite(x) else 0.0 for x in cell.score(params, test)] for test in column.tests}
     return {
         "score": column.score_name,
         "changes": dict(row),
         "steps": steps,
-        "rates": dict(zip(map(str, rates), found, strict=True)),
+        "rates": {str(rate): number(x) for rate, x in zip(rates, found, strict=True)},
         "rate": rate,
         "seeds": list(SEEDS),
         "tests": tests,
-        "losses": [[round(float(x), 4) for x in losses] for losses in curve.T],
+        "losses": [[number(float(x)) for x in losses] for losses in curve.T],
         "weights": kept(cell.weights(params[0])),
         "num_parameters": num_parameters(params[0]),
         "minutes": round((time.monotonic() - begun) / 60, 2),
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         **provenance(),
     }
+
+
+def number(x: float) -> float | None:
+    """Returns a number as JSON can hold it: with four digits, and None for a member that has diverged."""
+    return round(x, 4) if math.isfinite(x) else None
 
 
 def kept(example: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,13 @@ import itertools
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
 
 from attn_jax.errors import UserError
+from attn_jax.models.metrics import Mean
 from experiments.matrix import __main__ as matrix
 from experiments.matrix import analysis, cell, columns, page, tables
 
@@ -69,7 +71,6 @@ def test_attention_to_a_source_is_measured_and_shown(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["regression", "characters"])
 def test_columns_without_a_config_are_measured_and_shown(name, tmp_path):
-    """A row that reads evenly cannot know the next letter of "abcd..."; the weights kept are those of the model."""
     (tmp_path / "input.txt").write_text("abcdefgh" * 400)
     measured = cell.measure({}, tables.COLUMNS[name], data_dir=str(tmp_path), steps=30, rates=(1e-2,), batch_size=8)
     tests = tables.COLUMNS[name].tests
@@ -108,6 +109,31 @@ def test_differences_are_paired_and_corrected():
     # A difference as large as `smallest`, of the same spread, is just significant after Bonferroni.
     moved = apart - apart.mean() + found["delta"].smallest
     assert 2 * scipy.stats.ttest_1samp(moved, 0).pvalue == pytest.approx(0.05)
+
+
+def test_a_file_of_ones_own_that_fails_is_one_clear_line(tmp_path):
+    (tmp_path / "mine.py").write_text("ROWS = {")
+    with pytest.raises(UserError, match=r"mine.py: SyntaxError: "):
+        matrix.main([f"--own={tmp_path / 'mine.py'}"])
+
+
+def test_a_member_that_has_diverged_is_no_number():
+    """JSON.parse of the page refuses NaN; its score is 0, its other numbers are null."""
+
+    class Diverged:
+        tests, score_name = {"test": {}}, "right answers"
+
+        def open(self, row, data_dir, **changes):
+            loss = lambda params, batch, rng, step: (params["x"] * jnp.nan, {"loss": Mean.of(params["x"] * jnp.nan)})  # noqa: E731
+            batches = lambda seeds: lambda step: {"x": np.zeros(len(seeds))}  # noqa: E731
+            weights = lambda params: {"tokens": ["a"], "maps": np.full((1, 1, 1), np.nan)}  # noqa: E731
+            score = lambda params, test: [float("nan")] * len(params)  # noqa: E731
+            return columns.Opened(lambda rng: {"x": jnp.zeros(())}, loss, batches, score, weights)
+
+    measured = cell.measure({}, Diverged(), steps=50, rates=(1.0,))
+    assert measured["tests"] == {"test": [0.0] * 5} and measured["rates"] == {"1.0": None}
+    assert measured["losses"] == [[None]] * 5
+    json.dumps(measured, allow_nan=False)
 
 
 def test_seeds_that_have_learned_are_told_apart():
@@ -154,6 +180,7 @@ def test_a_row_of_ones_own_is_one_line(tmp_path, monkeypatch):
         (matrix.main, "--only=sofmax", "unknown row or column 'sofmax'; did you mean softmax"),
         (matrix.main, "--cell=softmax,characters", "no file input.txt; expected the folder"),
         (matrix.main, "--own=nothing.py", "there is no such file; expected a Python file"),
+        (matrix.main, f"--own={__file__}", "expected a dictionary ROWS or COLUMNS"),
         (page.main, "--cells=nothing", "there is no cell; measure some"),
     ],
 )

@@ -143,7 +143,7 @@ def test_the_gate_of_heads_is_made_of_the_input_of_all_heads():
     np.testing.assert_allclose(got, (contexts * factor) @ params["out"]["kernel"] + params["out"]["bias"], atol=1e-5)
 
 
-@pytest.mark.parametrize(("decay_time", "gate"), [(0.0, 0.5), (128.0, np.exp(-1 / 128))])
+@pytest.mark.parametrize(("decay_time", "gate"), [(0.0, 0.5), (128.0, np.exp(-1 / 128)), (0.02, np.exp(-50.0))])
 def test_gates_start_at_one_half_or_by_their_decay_time(decay_time, gate):
     gates = ForgetGates(num_heads=HEADS, decay_time=decay_time)
     nothing = jnp.zeros((1, 3, WIDTH))

@@ -180,5 +180,6 @@ def test_the_seeds_that_would_show_a_difference_are_those_of_statsmodels(effect)
     power = pytest.importorskip("statsmodels.stats.power")
     expected = power.TTestPower().solve_power(effect_size=effect, alpha=0.05, power=0.8) if effect < 2 else 0
     assert seeds_to_show(effect, 1.0) == pytest.approx(max(6, expected), abs=1.5)
+    assert seeds_to_show(1e-200, 1.0) == statistics.MOST_PAIRS  # at once, for a difference of almost nothing
     with pytest.raises(ValueError, match="cannot be shown"):
         seeds_to_show(0.0, 1.0)

@@ -97,6 +97,11 @@ def same_width(score: Score, query: Array, keys: Array) -> None:
         )
 
 
+def scores_of(score: Score, query: Query, keys: Keys) -> Scores:
+    """Computes the scores of keys that were not projected before; as the `method` of `apply`."""
+    return score(query, score.project_keys(keys))
+
+
 def as_function(score: Score) -> Callable[[Query, Keys], Scores]:
     """Returns a score without parameters as a function of query and keys.
 
@@ -107,7 +112,7 @@ def as_function(score: Score) -> Callable[[Query, Keys], Scores]:
 
     def scores(query: Query, keys: Keys) -> Scores:
         try:
-            return score.apply({}, query, keys, method=lambda score, *both: score(both[0], score.project_keys(both[1])))
+            return score.apply({}, query, keys, method=scores_of)
         except ScopeCollectionNotFound:
             raise ValueError(
                 f"the score {type(score).__name__} has parameters; expected a function that uses them, or the module "

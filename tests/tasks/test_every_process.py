@@ -21,7 +21,7 @@ def digest():
 
 @pytest.mark.slow
 def test_what_is_made_is_the_same_in_another_process():
-    command = [sys.executable, "-c", "from test_processes import digest; print(digest())"]
+    command = [sys.executable, "-c", f"from {__name__} import digest; print(digest())"]
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
     other = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert other.stdout.strip() == digest()

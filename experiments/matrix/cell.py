@@ -20,7 +20,7 @@ from attn_jax.types import Float, Params
 from experiments.matrix.columns import Column, Opened
 
 RATES = (5e-4, 2e-3, 8e-3)
-CHOOSING, SEEDS = 1000, (0, 1, 2, 3, 4)  # the seed that chooses the rate, and those that count
+CHOOSING = 1000  # the seed that chooses the rate
 STEPS, WARMUP, CLIP = 2000, 100, 1.0
 LOGGED = 50  # steps between two points of a curve
 SHOWN = 64  # most tokens of the example whose weights are kept
@@ -77,20 +77,24 @@ def measure(
     """Chooses the learning rate, trains and measures a cell; returns the content of its file."""
     begun, cell = time.monotonic(), column.open(row, data_dir, **changes)
     tried, _ = train(cell, (CHOOSING,) * len(rates), rates, steps)
-    found = cell.score(tried, "valid")
+    found = first(cell.score(tried, "valid"))
     # A member that has diverged is not chosen; the larger rate wins a tie.
     rate = max(zip(np.nan_to_num(found, nan=-np.inf), rates, strict=True))[1]
-    params, curve = train(cell, SEEDS, (rate,) * len(SEEDS), steps)
+    params, curve = train(cell, column.seeds, (rate,) * len(column.seeds), steps)
+    measured = {test: cell.score(params, test) for test in column.tests}
+    others = {test: dict(list(found.items())[1:]) for test, found in measured.items()}
+    beside = {test: {name: [number(x) for x in of] for name, of in found.items()} for test, found in others.items()}
     # A seed that has diverged has learned nothing.
-    tests = {test: [x if math.isfinite(x) else 0.0 for x in cell.score(params, test)] for test in column.tests}
+    tests = {test: [x if math.isfinite(x) else 0.0 for x in first(found)] for test, found in measured.items()}
     return {
         "score": column.score_name,
         "changes": dict(row),
         "steps": steps,
         "rates": {str(rate): number(x) for rate, x in zip(rates, found, strict=True)},
         "rate": rate,
-        "seeds": list(SEEDS),
+        "seeds": list(column.seeds),
         "tests": tests,
+        "beside": beside,
         "losses": [[number(float(x)) for x in losses] for losses in curve.T],
         "weights": kept(cell.weights(params[0])),
         "num_parameters": num_parameters(params[0]),
@@ -98,6 +102,11 @@ def measure(
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         **provenance(),
     }
+
+
+def first(measures: Mapping[str, list[float]]) -> list[float]:
+    """Returns the values of the first measure, the score."""
+    return next(iter(measures.values()))
 
 
 def number(x: float) -> float | None:

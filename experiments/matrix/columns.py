@@ -32,6 +32,8 @@ from experiments.in_context import Regressor, arrays
 
 ALL: dict[str, dict[str, Any]] = {"test": {}}
 WIDTH = 64
+SEEDS = (0, 1, 2, 3, 4)
+NAMES = {"exact_match": "exact outputs", "bleu": "BLEU"}
 MODEL = {  # options of the language model of every cell
     "hidden_size": WIDTH,
     "num_layers": 2,
@@ -51,7 +53,8 @@ class Opened(NamedTuple):
     init: Callable[[PRNGKeyArray], Params]
     loss_fn: Callable[..., Any]  # (params, batch, rng, step) -> (summed loss, metrics)
     batches: Callable[[Sequence[int]], Callable[[int], Batch]]  # seeds -> step -> batch with an axis of the seeds
-    score: Callable[[Sequence[Params], str], list[float]]  # (parameters, "valid" or a test) -> percent of each seed
+    # (parameters, "valid" or a test) -> measure -> value of each seed; the first measure is the score, in percent
+    score: Callable[[Sequence[Params], str], Mapping[str, list[float]]]
     weights: Callable[[Params], Mapping[str, Any]]  # {"tokens", "maps" [layer, query, key]} of one example
 
 
@@ -60,11 +63,13 @@ class Column(Protocol):
 
     Attributes:
         tests: names of the tests.
+        seeds: seeds that count.
         score_name: what is measured, in percent.
         reads_files: needs `data_dir`.
     """
 
     tests: Mapping[str, Any]
+    seeds: Sequence[int]
     score_name: str
     reads_files: bool
 
@@ -84,8 +89,8 @@ class Column(Protocol):
 class Sequences:
     """A task of the package, with the settings of a config.
 
-    Without `asked`, the score is the percentage of exact outputs; with it, of asked target tokens that have the largest
-    probability.
+    Without `asked`, the score is the first of `metrics`, in percent, and the others are measured beside it; with it,
+    the percentage of asked target tokens that have the largest probability.
     """
 
     def __init__(
@@ -96,10 +101,12 @@ class Sequences:
         asked: Asked | None = None,
         model: Mapping[str, Any] = MODEL,
         reads_files: bool = False,
+        metrics: Sequence[str] = ("exact_match",),
+        seeds: Sequence[int] = SEEDS,
     ):
         self.config, self.changes, self.tests, self.asked = config, dict(changes), tests, asked
-        self.model, self.reads_files = model, reads_files
-        self.score_name = "exact outputs" if asked is None else "right answers"
+        self.model, self.reads_files, self.metrics, self.seeds = model, reads_files, metrics, seeds
+        self.score_name = NAMES.get(metrics[0], metrics[0]) if asked is None else "right answers"
 
     def options(self, row: Mapping[str, Any], test: str = "", **changes: Any) -> RunOptions:
         """Returns the options of a cell, with the test split of one of its tests."""
@@ -121,15 +128,15 @@ class Sequences:
                 return made.batch_at
             return lambda step: jax.tree.map(lambda x: x[None], made.batch_at(step))
 
-        def score(params: Sequence[Params], test: str) -> list[float]:
+        def score(params: Sequence[Params], test: str) -> Mapping[str, list[float]]:
             split = task if test == "valid" else build_task(self.options(row, test, **changes))
             pairs = split.splits["valid" if test == "valid" else "test"]
             if self.asked is None:
-                values = setup.evaluator.measure(list(params), pairs, ["exact_match"]).values
-                return [float(x) for x in values["exact_match"]["seeds"]]
+                values = setup.evaluator.measure(list(params), pairs, self.metrics).values
+                return {name: [float(x) for x in values[name]["seeds"]] for name in self.metrics}
             batch = all_rows(setup, pairs)
             where = self.asked(batch["target_out"], task.target_vocabulary)
-            return [percent_first(setup.model, one, batch, where) for one in params]
+            return {self.score_name: [percent_first(setup.model, one, batch, where) for one in params]}
 
         def weights(params: Params) -> Mapping[str, Any]:
             batch = all_rows(setup, task.splits["valid"].select([0]))
@@ -155,7 +162,7 @@ class Characters:
 
     def __init__(self, file: str, length: int = 48, batch_size: int = 16, num_windows: int = 500):
         self.file, self.length, self.batch_size, self.num_windows = file, length, batch_size, num_windows
-        self.tests, self.score_name, self.reads_files = ALL, "right characters", True
+        self.tests, self.seeds, self.score_name, self.reads_files = ALL, SEEDS, "right characters", True
 
     def open(self, row: Mapping[str, Any], data_dir: str = "", **changes: Any) -> Opened:
         path = pathlib.Path(data_dir) / self.file
@@ -183,10 +190,11 @@ class Characters:
                 np.stack([np.random.default_rng((seed, step)).integers(last, size=batch_size) for seed in seeds]),
             )
 
-        def score(params: Sequence[Params], test: str) -> list[float]:
+        def score(params: Sequence[Params], test: str) -> Mapping[str, list[float]]:
             part = parts[test]
             batch = windows(part, np.linspace(0, len(part) - self.length, self.num_windows).astype(int))
-            return [percent_first(model, one, batch, np.ones_like(batch["target_out"], bool)) for one in params]
+            where = np.ones_like(batch["target_out"], bool)
+            return {self.score_name: [percent_first(model, one, batch, where) for one in params]}
 
         def weights(params: Params) -> Mapping[str, Any]:
             batch = windows(parts["valid"], np.zeros(1, int))
@@ -206,7 +214,7 @@ class Regression:
     def __init__(self, task: InContextOptions, batch_size: int = 64, test_size: int = 2000):
         self.task, self.batch_size, self.test_size = task, batch_size, test_size
         self.tests = {"trained": task.num_pairs, "twice": 2 * task.num_pairs}
-        self.score_name, self.reads_files = "explained", False
+        self.seeds, self.score_name, self.reads_files = SEEDS, "explained", False
 
     def open(self, row: Mapping[str, Any], data_dir: str = "", **changes: Any) -> Opened:
         # The order of the pairs has no meaning.
@@ -228,12 +236,12 @@ class Regression:
 
             return at
 
-        def score(params: Sequence[Params], test: str) -> list[float]:
+        def score(params: Sequence[Params], test: str) -> Mapping[str, list[float]]:
             rng = np.random.default_rng((1, list(("valid", *self.tests)).index(test)))
             examples = self.task.sample(self.test_size, rng, self.tests.get(test, self.task.num_pairs))
             best, predict = self.task.bayes(examples).mean, jax.jit(model.apply)
             found = [np.asarray(predict({"params": one}, *arrays(examples))) for one in params]
-            return [float(100 * (1 - np.mean((p - best) ** 2) / np.mean(best**2))) for p in found]
+            return {self.score_name: [float(100 * (1 - np.mean((p - best) ** 2) / np.mean(best**2))) for p in found]}
 
         def weights(params: Params) -> Mapping[str, Any]:
             examples = self.task.sample(1, np.random.default_rng((2, 0)), self.task.num_pairs)

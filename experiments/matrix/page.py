@@ -37,17 +37,19 @@ def read_cells(folder: pathlib.Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 def data_of(cells: Mapping[tuple[str, str], Mapping[str, Any]], table: Table, flag: str = "") -> dict[str, Any]:
     """Collects what the page of a table shows; `flag` is the option of the command line that chooses the table."""
-    shown = {",".join(key): {name: cell[name] for name in SHOWN} | {"every": LOGGED} for key, cell in cells.items()}
+    shown = {
+        ",".join(key): {name: cell[name] for name in SHOWN} | {"beside": cell.get("beside", {}), "every": LOGGED}
+        for key, cell in cells.items()
+    }
     for (row, column), cell in cells.items():
         base = cells.get((table.baseline, column))
         excess = cell["num_parameters"] / base["num_parameters"] - 1 if base else 0.0
         if excess > MORE:
             shown[f"{row},{column}"]["more"] = f"{100 * excess:.0f} % more than {table.baseline}"
-    seeds = len(next(iter(cells.values()))["seeds"])
     steps = max(cell["steps"] for cell in cells.values())
     measured = {column for _, column in cells}
     return {
-        "about": f"Rows are {table.about}, columns are tasks. A cell is the mean of {seeds} seeds after at most "
+        "about": f"Rows are {table.about}, columns are tasks. A cell is the mean of its seeds after at most "
         f"{steps:,} steps, in percent; the learning rate is chosen by another seed on other data. "
         f"{len(cells)} of {len(table.cells)} cells are measured. Click a cell.",
         "baseline": table.baseline,

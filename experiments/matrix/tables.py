@@ -125,15 +125,32 @@ RECURRENT = {
     "attention.score": "additive",
     "attention.score.features": WIDTH,
 }
+TRANSLATED = {
+    "task.valid": ("", ""),
+    "task.test": ("dev.en", "dev.ja"),
+    "task.vocab_size": (4000, 4000),
+    "task.batch_size": 32,
+}
+WIDER = {"hidden_size": 128, "embedding_size": 128, "decoder.readout_size": 128, "attention.score.features": 128}
 FORMS = {"task.num_examples": 1000, "task.batch_size": 32}
 SOURCE_COLUMNS: dict[str, Column] = {
     "dates": Sequences("quickstart", {"task.batch_size": 32}, model=RECURRENT),
     "inflection": Sequences("inflection_soft", FORMS, model=RECURRENT, reads_files=True),
-    "scenes": Sequences("scenes_quickstart", {}, model=RECURRENT),
+    "scenes": Sequences("scenes_quickstart", {}, model=RECURRENT, metrics=("exact_match", "touch", "point", "cells")),
+    "translation": Sequences(
+        "enja_soft",
+        TRANSLATED,
+        model=RECURRENT | WIDER,
+        reads_files=True,
+        metrics=("bleu", "perplexity"),
+        seeds=(0, 1, 2),
+    ),
 }
+TRANSLATORS = ("additive", "dot", "general", "sparsemax", "marginal", "none")  # rows of the translation
 SELF = Table(ROWS, COLUMNS, "softmax", "mechanisms of self-attention in a Transformer of two layers of width 64")
 ALONG = {(row, "scenes"): "it moves along the words of a text" for row in ("monotonic", "local_m", "local_p")}
+SIX = {(row, "translation"): "six rows are measured" for row in SOURCE_ROWS if row not in TRANSLATORS}
 SOURCE = Table(
-    SOURCE_ROWS, SOURCE_COLUMNS, "additive", "attentions to a source in a recurrent decoder of width 64", ALONG
+    SOURCE_ROWS, SOURCE_COLUMNS, "additive", "attentions to a source in a recurrent decoder of width 64", ALONG | SIX
 )
 TABLES = {"self": SELF, "source": SOURCE}

@@ -61,11 +61,16 @@ def flat(tree):
 
 
 @pytest.mark.slow
-def test_attention_to_a_source_is_measured_and_shown(tmp_path):
-    rows = {"task.num_examples": 60, "task.valid_size": 10, "task.batch_size": 8}
-    measured = cell.measure({}, tables.SOURCE.columns["dates"], steps=2, rates=(1e-2,), **rows)
-    assert measured["weights"]["shape"] == (len(measured["weights"]["queries"]), len(measured["weights"]["tokens"]))
-    page.data_of({("additive", "dates"): {"row": "additive", "column": "dates"} | measured}, tables.SOURCE)
+@pytest.mark.parametrize("name", ["dates", "scenes"])
+def test_attention_to_a_source_is_measured_and_shown(name):
+    measured = cell.measure({}, tables.SOURCE.columns[name], steps=2, rates=(1e-2,), **SMALL)
+    weights, beside = measured["weights"], measured["beside"]["test"]
+    if name == "dates":
+        assert weights["shape"] == (len(weights["queries"]), len(weights["tokens"])) and not beside
+    else:  # five numbers of each measure of where it attends; at the start all cells have about the same weight
+        assert {key: len(values) for key, values in beside.items()} == dict.fromkeys(("touch", "point", "cells"), 5)
+        np.testing.assert_allclose(beside["cells"], weights["shape"][1], rtol=0.1)
+    page.data_of({("additive", name): {"row": "additive", "column": name} | measured}, tables.SOURCE)
 
 
 @pytest.mark.slow
@@ -121,13 +126,13 @@ def test_a_member_that_has_diverged_is_no_number():
     """JSON.parse of the page refuses NaN; its score is 0, its other numbers are null."""
 
     class Diverged:
-        tests, score_name = {"test": {}}, "right answers"
+        tests, seeds, score_name = {"test": {}}, (0, 1, 2, 3, 4), "right answers"
 
         def open(self, row, data_dir, **changes):
             loss = lambda params, batch, rng, step: (params["x"] * jnp.nan, {"loss": Mean.of(params["x"] * jnp.nan)})  # noqa: E731
             batches = lambda seeds: lambda step: {"x": np.zeros(len(seeds))}  # noqa: E731
             weights = lambda params: {"tokens": ["a"], "maps": np.full((1, 1, 1), np.nan)}  # noqa: E731
-            score = lambda params, test: [float("nan")] * len(params)  # noqa: E731
+            score = lambda params, test: {"right": [float("nan")] * len(params)}  # noqa: E731
             return columns.Opened(lambda rng: {"x": jnp.zeros(())}, loss, batches, score, weights)
 
     measured = cell.measure({}, Diverged(), steps=50, rates=(1.0,))

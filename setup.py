@@ -1,7 +1,7 @@
 """Packages and requirements of the distribution: the folders of attn_jax, and the configs as attn_jax.configs.
 
-`pip install attn_jax` brings what the library needs, `attn_jax[train]` the rest of requirements.txt, and
-`attn_jax[export]` what --mode=export writes with.
+`pip install attn_jax` brings what the library needs, `attn_jax[train]` the rest of requirements.txt,
+`attn_jax[export]` what --mode=export writes with, and `attn_jax[wandb]` a logger.
 """
 
 import pathlib
@@ -20,5 +20,6 @@ setup(
     extras_require={
         "train": [line for line, name in REQUIRED.items() if name not in LIBRARY],
         "export": ["safetensors>=0.5", "flatbuffers>=24"],
+        "wandb": ["wandb>=0.18"],
     },
 )

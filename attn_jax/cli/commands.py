@@ -38,6 +38,7 @@ from attn_jax.runs.tree import flatten
 from attn_jax.runs.workdir import load_config, measured_otherwise
 from attn_jax.tasks import Pairs
 from attn_jax.token_ids import EOS, UNK
+from attn_jax.training.loggers import show_result
 from attn_jax.training.loop import Reason
 from attn_jax.types import Params
 
@@ -91,7 +92,9 @@ def train(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
             say(table(result, path))  # printed before anything is saved, in case the disk is full
             sentences.save_sentences(workdir / sentences.FILE, of_each)
             save_json(path, result)
-            plot(options, workdir, run, snapshot.chosen, split)
+            picture = plot(options, workdir, run, snapshot.chosen, split)
+            metrics = {f"{name}/{metric}": values["mean"] for metric, values in result["metrics"].items()}
+            show_result(options.train.log_to, workdir, ended.step, flatten(options.config), metrics, picture)
     command = (
         f"{printing(run.task.examples[0])} | {program.command()} --mode=predict --workdir={shlex.quote(str(workdir))}"
     )
@@ -118,16 +121,17 @@ def printing(text: str) -> str:
     return f"printf '{pattern}' {' '.join(map(shlex.quote, fields))}"
 
 
-def plot(options: RunOptions, workdir: pathlib.Path, run: Run, params: Params, split: Split) -> None:
-    """Plots the loss curves of a finished run, and the attention weights of examples of a split."""
+def plot(options: RunOptions, workdir: pathlib.Path, run: Run, params: Params, split: Split) -> Sequence[pathlib.Path]:
+    """Plots the loss curves of a finished run, and the attention of examples of a split; returns the first of these."""
     curves, count = workdir / "curves.png", options.eval.num_pictures
     loss_unit = run.setup.evaluator.loss_unit
-    pictures = [str(curves)] if plots.plot_curves(workdir / "metrics.jsonl", curves, loss_unit) else []
+    pictures, paths = [str(curves)] if plots.plot_curves(workdir / "metrics.jsonl", curves, loss_unit) else [], []
     if options.model.has_weights and count > 0:
         paths = run.setup.predictor.plot_overview(params, run.task, split, workdir, count)
         pictures.insert(0, f"{paths[0]} ... {paths[-1].name}")
     if pictures:
         say(f"{'pictures':<14}{', '.join(pictures)}")
+    return paths[:1]
 
 
 def evaluation(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:

@@ -7,6 +7,7 @@ import jax
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.runs.options import RunOptions
+from attn_jax.training.loggers import LOGGERS
 from attn_jax.training.options import StartOptions
 from attn_jax.training.parallel import group_size
 
@@ -22,6 +23,8 @@ def check(options: RunOptions) -> None:
     options.kind.check(options)
     check_ensemble(options)
     check_vectors(options)
+    for name in options.train.log_to:
+        lookup(LOGGERS, name, "train.log_to")
     options.optimizer.build(1)
     best_metric(options)
     if options.parallel.strategy.divides_state:

@@ -22,6 +22,7 @@ from attn_jax.runs.options import RunOptions, resolve
 from attn_jax.runs.results import remove_results
 from attn_jax.runs.run import Callbacks, Run, check_processes, params_of_seeds
 from attn_jax.runs.start import Source, announcement, check_seeds, check_tokens, take
+from attn_jax.runs.tree import flatten
 from attn_jax.runs.vectors import vectors_of, with_vectors
 from attn_jax.runs.workdir import check_checkpoint, holds, load_config, save_config
 from attn_jax.tasks import PointsTask, Task
@@ -291,7 +292,9 @@ def _train(run: Run, should_stop: Callable[[int], int]) -> FitResult:
         jax.eval_shape(lambda rng: with_vectors(create(rng).params, vectors), rngs[0])
     if start:
         notice(f"{'resuming':<14}from step {start} of {run.num_steps}")
-    opened = MetricsWriter(run.workdir, start) if jax.process_index() == 0 else contextlib.nullcontext()
+    opened = contextlib.nullcontext()
+    if jax.process_index() == 0:
+        opened = MetricsWriter(run.workdir, start, run.options.train.log_to, flatten(run.options.config))
     with opened as writer, Progress("training", run.num_steps, start=start) as progress:
         progress.say("compiling ...")
         if restored is None:

@@ -65,6 +65,9 @@ class TrainOptions(Options):
         20.0, "largest number of passes over the training examples; 0: num_steps decides", at_least=0, at_most=1e9
     )
     log_every: int = option(50, "number of steps between log lines", at_least=1, affects="nothing")
+    log_to: tuple = option(
+        ("tensorboard",), "where metrics go besides metrics.jsonl, of tensorboard, wandb", each=str, affects="nothing"
+    )
     eval_every: int = option(0, "number of steps between evaluations; 0: once an epoch", at_least=0)
     checkpoint_every: int = option(0, "number of steps between checkpoints; 0: at every evaluation", at_least=0)
     keep: int = option(2, "number of newest checkpoints to keep, besides the best one", at_least=1, affects="nothing")

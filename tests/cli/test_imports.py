@@ -12,7 +12,7 @@ from attn_jax.evaluation import points, text
 assert not {m for m in sys.modules if "plots" in m}  # nor does measuring import plots
 import attn_jax.cli.commands
 from attn_jax.training.metrics_writer import MetricsWriter
-MetricsWriter(tempfile.mkdtemp()).close()
+MetricsWriter(tempfile.mkdtemp(), log_to=("tensorboard",)).close()
 print(*[name for name in sys.argv[1:] if name in sys.modules])
 """
 

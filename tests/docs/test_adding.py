@@ -31,24 +31,25 @@ def launch(folder, *arguments, text=""):
     return done
 
 
-def test_there_are_a_normalizer_a_family_and_a_kind_of_data():
-    assert FILES.keys() == {"power", "bigram", "years"}
+def test_there_are_a_normalizer_a_logger_a_family_and_a_kind_of_data():
+    assert FILES.keys() == {"power", "lines", "bigram", "years"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["power", "bigram", "years"])
+@pytest.mark.parametrize("name", ["power", "lines", "bigram", "years"])
 def test_a_part_of_ones_own_trains_from_an_empty_folder(name, tmp_path):
     (tmp_path / f"{name}.py").write_text(FILES[name], encoding="utf-8")
     small = [f"--config.{key}={value}" for key, value in SMALL.items()]
     config = [f"--config={name}.py", f"--workdir={tmp_path / 'run'}"]
-    done = launch(tmp_path, *config, *small)
-    assert done.returncode == 0 and "test" in done.stdout, done.stderr
+    trained = launch(tmp_path, *config, *small)
+    assert trained.returncode == 0 and "test" in trained.stdout, trained.stderr
     done = launch(tmp_path, "--mode=predict", *config, text="21 Nov 2026\n")
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 1, done.stderr
-    if name != "power":
-        return
     alone = launch(tmp_path, "--mode=predict", f"--workdir={tmp_path / 'run'}", text="21 Nov 2026\n")
-    assert alone.returncode == 1 and len(alone.stderr.splitlines()) == 1  # the table has no such name
+    if name == "power":
+        assert alone.returncode == 1 and len(alone.stderr.splitlines()) == 1  # the table has no such name
+    if name == "lines":  # predicting needs no logger
+        assert "run 2 train/loss" in trained.stdout and "run 2 test/loss" in trained.stdout and alone.returncode == 0
 
 
 @pytest.mark.parametrize("owner", ["DatesOptions", "Seq2SeqOptions"])

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attn_jax.training.loggers import show_result
 from attn_jax.training.metrics_writer import MetricsWriter
 
 
 def write(workdir, steps, start=0):
-    with MetricsWriter(workdir, start) as writer:
+    with MetricsWriter(workdir, start, ("tensorboard",)) as writer:
         for step in steps:
             writer.write(step, {"loss": np.float32(1 / step), "bleu": np.array([step, np.nan])})
             if step % 2 == 0:
@@ -60,3 +61,30 @@ def test_tensorboard_curves(tmp_path, capfd):
     content = events.read_bytes()
     assert b"loss" in content and b"bleu/0" in content and b"bleu/1" not in content  # bleu/1 is nan
     assert not capfd.readouterr().err
+
+
+def test_tensorboard_has_the_options_the_result_and_a_picture(tmp_path):
+    pytest.importorskip("tensorboardX")
+    (tmp_path / "000.png").write_bytes(b"\x89PNG the picture")
+    show_result(
+        ("tensorboard",),
+        tmp_path,
+        4,
+        {"model.cell": "gru", "seeds": (0, 1)},
+        {"test/bleu": 7.0},
+        [tmp_path / "000.png"],
+    )
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    content = events.read_bytes()
+    assert all(part in content for part in (b"model.cell", b"gru", b"(0, 1)", b"test/bleu", b"\x89PNG the picture"))
+
+
+def test_weights_and_biases_without_a_network(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    with MetricsWriter(tmp_path, 0, ("wandb",), {"seed": 3}) as writer:
+        writer.write(1, {"loss": 0.5})
+    name = (tmp_path / "wandb.txt").read_text()
+    show_result(("wandb",), tmp_path, 1, {"seed": 3}, {"test/bleu": 7.0}, [])
+    assert (tmp_path / "wandb.txt").read_text() == name  # goes on in the same run
+    assert len(list(tmp_path.glob(f"wandb/offline-run-*-{name}"))) >= 1

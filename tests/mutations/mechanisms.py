@@ -4,7 +4,7 @@ from mutation import Mutation
 
 SINKS, SIGNED = "attention/normalizers/test_sinks.py", "attention/test_signed.py"
 SEGMENTS = "attention/normalizers/test_structured.py"
-ENTMAX = "attention/normalizers/test_entmax.py"
+ENTMAX, FUSEDMAX = "attention/normalizers/test_entmax.py", "attention/normalizers/test_fusedmax.py"
 CONTEXTUAL = "attention/normalizers/test_contextual.py"
 
 MUTATIONS = {
@@ -25,6 +25,15 @@ MUTATIONS = {
     ),
     "stick_from_the_first_key": Mutation(
         "attention/normalizers/sinks.py", "axis=after.ndim - 1, reverse=True", "axis=after.ndim - 1", SINKS
+    ),
+    "steps_between_groups_do_not_pull": Mutation(
+        "attention/normalizers/fusedmax.py",
+        "jnp.where(goes_on, total, fusion * new)",
+        "jnp.where(goes_on, total, 0.0)",
+        FUSEDMAX,
+    ),
+    "groups_above_the_threshold_are_left_together": Mutation(
+        "attention/normalizers/fusedmax.py", "fusion, -(1 + 2 * fusion)), mask)", "fusion, -0.5), mask)", FUSEDMAX
     ),
     "least_threshold_is_zero": Mutation(
         "attention/normalizers/entmax.py",

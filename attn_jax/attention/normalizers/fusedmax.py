@@ -1,6 +1,5 @@
 """Fusedmax: sparse weights that are equal over runs of neighbouring keys."""
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -8,7 +7,9 @@ from attn_jax.attention import loops
 from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer
 from attn_jax.attention.normalizers.entmax import sparsemax
-from attn_jax.types import Array, Bool, Float, Int
+from attn_jax.types import Array, Bool, Float
+
+NOTHING = 2.0  # the step before the first key
 
 
 @normalizer
@@ -26,100 +27,103 @@ def fusedmax(scores: Scores, mask: Mask = None, fusion: float | int | Float[Arra
             raise ValueError(f"fusion of fusedmax is {fusion}, but at least 0 was expected: 0 is sparsemax")
         if fusion == 0:
             return sparsemax(scores, mask)
-    mask = full_mask(scores, mask)
+    mask, fusion = full_mask(scores, mask), jnp.asarray(fusion, scores.dtype)
     largest = jnp.max(scores, axis=-1, keepdims=True, where=mask, initial=-jnp.inf)
     scores = jnp.where(mask, scores - jnp.where(mask.any(-1, keepdims=True), largest, 0.0), 0.0)
-    # A key this far below the largest has weight zero; sums with even lower scores would lose precision.
+    # Fusion moves a score by at most 2 fusion, so a key below -(1 + 2 fusion) has weight zero whatever its group is.
+    # Sums with even lower scores would lose precision.
     scores = jnp.maximum(scores, -(10 + 4 * fusion))
-    rows, kept = scores.reshape(-1, scores.shape[-1]), mask.reshape(-1, mask.shape[-1])
-    fused = jax.vmap(fuse, in_axes=(0, 0, None))(rows, kept, jnp.asarray(fusion, scores.dtype))
-    return sparsemax(fused.reshape(scores.shape), mask)
+    return sparsemax(fuse(scores, mask, fusion, -(1 + 2 * fusion)), mask)
 
 
 @checked_masks
-def fuse(scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Array, ""]) -> Float[Array, " k"]:
+def fuse(
+    scores: Float[Array, "*rows k"],
+    mask: Bool[Array, "*rows k"],
+    fusion: Float[Array, ""],
+    floor: float | Float[Array, ""] = -jnp.inf,
+) -> Float[Array, "*rows k"]:
     """argmin_y ||y - scores||^2 / 2 + fusion * sum_i |y_(i+1) - y_i|, over the keys where the mask is True.
 
     y is constant on groups of neighbours. In a group it is the mean of the scores, plus fusion / size for each higher
-    neighbouring group, minus fusion / size for each lower one. The gradient averages over groups.
+    neighbouring group, minus fusion / size for each lower one. The gradient averages over groups. Neighbouring groups
+    below `floor` may be left together; their mean is below it, too.
     """
-    group, step = lax.stop_gradient(_groups(scores, mask, fusion))
-    num_keys = scores.shape[-1]
-
-    def total(values):
-        return jax.ops.segment_sum(values, group, num_segments=num_keys, indices_are_sorted=True)
-
-    rise = total(step)  # signs of the steps to the next group; a step up for one group is a step down for the other
-    rise = rise - jnp.concatenate([jnp.zeros(1, rise.dtype), rise[:-1]])
-    size = jnp.maximum(total(mask.astype(scores.dtype)), 1)
-    return ((total(jnp.where(mask, scores, 0.0)) + fusion * rise) / size)[group]
+    keys, keep = jnp.moveaxis(scores, -1, 0), jnp.moveaxis(mask, -1, 0)
+    keys = jnp.where(keep, keys, 0.0)
+    step, before = lax.stop_gradient(_steps(keys, keep, fusion, jnp.asarray(floor, scores.dtype)))
+    moved = keys + fusion * jnp.where(keep & (before != NOTHING), step - before, step)
+    return jnp.moveaxis(_group_means(moved, keep, step, before), 0, -1)
 
 
-def _groups(
-    scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Array, ""]
-) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
-    """Computes the number of each key's group, and the sign of the step from each key to the next: 0 within a group.
+def _steps(
+    scores: Float[Array, "k *rows"], keep: Bool[Array, "k *rows"], fusion: Float[Array, ""], floor: Float[Array, ""]
+) -> tuple[Float[Array, "k *rows"], Float[Array, "k *rows"]]:
+    """Computes the sign of the step of y from each key to the next one, 0 within a group, and that from the key before.
 
-    Dynamic programming over the keys, exact, with k steps (Johnson 2013, "A dynamic programming algorithm for the
-    fused lasso and L0-segmentation"). Let f_i(y) be the derivative of the least cost of keys up to i, given that y_i
-    is y. It is increasing and piecewise linear, and f_(i+1)(y) = y - scores_(i+1) + clip(f_i(y), -fusion, fusion).
-    Only the points low_i and high_i at which f_i reaches the two bounds are needed: y_i = clip(y_(i+1), low_i, high_i),
-    from the last key, where f = 0, back to the first.
-
-    The clipped f_i is stored as a double-ended queue of knots, each with its position and the changes of the line's
-    slope and offset there. A step removes the knots beyond the new bounds at both ends and adds one at each end, so all
-    steps together remove at most 2k knots.
+    Exact, by splitting groups until none splits. Whether y_i is above a level t is a problem of its own: minimize
+    sum_i u_i (t - scores_i) + fusion * sum_i |u_(i+1) - u_i| over u in {0, 1} (Chambolle & Darbon 2009, "On total
+    variation minimization and surface evolution using parametric maximum flows"). Dynamic programming solves it: with
+    e_i = t - scores_i + clip(e_(i-1), -fusion, fusion), u_i = 1 if e_i < -fusion, 0 if e_i >= fusion, else u_(i+1), and
+    for the last key 1 if e_i < 0. The level of a group is its mean, as long as it is one group. A step to another group
+    fixes the clipped e at fusion * step. Masked keys hand on what they are given.
     """
-    num_keys, dtype = scores.shape[-1], scores.dtype
 
-    def line_at(knots, slope, offset, first, last, level, from_left):
-        """Finds the line on which f crosses `level`, starting at one end, and the first knot beyond the crossing."""
-        position, slopes, offsets = knots
-        sign = 1 if from_left else -1
+    def levels(carry, key):  # forward: e of each key, at the level of its group
+        level, e, before = carry
+        score, kept, total, size, step = key
+        first = before == NOTHING
+        mean = (total - jnp.where(first, 0.0, fusion * before)) / size
+        own = jnp.where(before == 0, level, jnp.maximum(mean, floor))
+        given = jnp.where(before == 0, jnp.clip(e, -fusion, fusion), jnp.where(first, 0.0, fusion * before))
+        after = own, own - score + given, step
+        return tuple(jnp.where(kept, new, old) for new, old in zip(after, carry, strict=True)), (after[1], before)
 
-        def below(state):
-            slope, offset, at = state
-            inside = (at <= last) if from_left else (at >= first)
-            return inside & (sign * (slope * position[at] + offset) < sign * level)
+    def splits(carry, key):  # backward: u of each key, the new steps, and sums over the rest of the group
+        above, total, size, last = carry
+        score, kept, e, step = key
+        limit = jnp.where(last, 0.0, fusion * jnp.where(step == 0, 2 * above - 1, step))
+        own = (e < limit).astype(score.dtype)
+        new = jnp.where(last | ~kept, 0.0, jnp.where(step == 0, above - own, step))
+        goes_on = (new == 0) & ~last
+        after = own, score + jnp.where(goes_on, total, fusion * new), 1 + jnp.where(goes_on, size, 0.0)
+        sums = tuple(jnp.where(kept, new, old) for new, old in zip(after, carry[:3], strict=True))
+        return (*sums, last & ~kept), (new, *sums[1:])
 
-        def cross(state):
-            slope, offset, at = state
-            return slope + sign * slopes[at], offset + sign * offsets[at], at + sign
+    def split(state):
+        step, _, total, size, _ = state
+        start = zero, zero, jnp.full_like(zero, NOTHING)
+        _, (e, before) = loops.scan(levels, start, (scores, keep, total, size, step))
+        start = zero, zero, jnp.ones_like(zero), jnp.ones_like(zero, bool)
+        _, (new, total, size) = loops.scan(splits, start, (scores, keep, e, step), reverse=True)
+        return new, before, total, size, jnp.any(new != step)
 
-        return loops.while_loop(below, cross, (slope, offset, first if from_left else last))
+    zero, none = jnp.zeros_like(scores[0]), jnp.zeros_like(scores)
+    total, size = scores.sum(0), jnp.maximum(keep.sum(0).astype(scores.dtype), 1)
+    start = none, none, jnp.broadcast_to(total, none.shape), jnp.broadcast_to(size, none.shape), jnp.asarray(True)
+    # The last turn splits nothing, so that its `before` is that of the final steps.
+    step, before, *_ = loops.while_loop(lambda state: state[-1], split, start)
+    return step, before
 
-    def insert(knots, at, *knot):
-        return tuple(array.at[at].set(value) for array, value in zip(knots, knot, strict=True))
 
-    def forward(state, key):
-        knots, first, last, level = state  # level: absolute value of the clipped f at its two ends
-        score, keep = key
-        one = jnp.ones((), dtype)
-        slope, offset, left = line_at(knots, one, -level - score, first, last, -fusion, from_left=True)
-        low, left = (-fusion - offset) / slope, jnp.where(keep, left, first) - 1
-        changed = insert(knots, left, low, slope, offset + fusion)
-        # Stop at the knot just added, where f is -fusion.
-        slope, offset, right = line_at(changed, one, level - score, left + 1, last, fusion, from_left=False)
-        high, right = (fusion - offset) / slope, jnp.where(keep, right, last) + 1
-        changed = insert(changed, right, high, -slope, fusion - offset)
-        # The write of a masked key is outside of the queue, which is therefore unchanged.
-        first, last = jnp.where(keep, left, first), jnp.where(keep, right, last)
-        bounds = jnp.where(keep, low, -jnp.inf), jnp.where(keep, high, jnp.inf)
-        return (changed, first, last, jnp.where(keep, fusion, level)), bounds
+def _group_means(
+    values: Float[Array, "k *rows"],
+    keep: Bool[Array, "k *rows"],
+    step: Float[Array, "k *rows"],
+    before: Float[Array, "k *rows"],
+) -> Float[Array, "k *rows"]:
+    """Computes for each key the mean of the values of its group; values of masked keys are 0."""
 
-    knots = tuple(jnp.zeros(2 * num_keys + 2, dtype) for _ in range(3))
-    start = knots, jnp.asarray(num_keys + 1), jnp.asarray(num_keys), jnp.zeros((), dtype)
-    (knots, first, last, _), (low, high) = loops.scan(forward, start, (jnp.where(mask, scores, 0.0), mask))
-    slope, offset = knots[1][first], knots[2][first] - fusion
-    slope, offset, _ = line_at(knots, slope, offset, first + 1, last, jnp.zeros((), dtype), from_left=True)
-    root = -offset / jnp.maximum(slope, 1)
+    def sums(carry, key):
+        value, kept, step = key
+        after = tuple(x + jnp.where(step == 0, y, 0.0) for x, y in zip((value, kept), carry, strict=True))
+        return after, after
 
-    def backward(state, key):
-        following, inside = state  # inside: whether there is an unmasked key after this one
-        low, high, keep = key
-        step = jnp.where(inside, jnp.sign(following - jnp.clip(following, low, high)), 0.0)
-        return (jnp.where(inside, jnp.clip(following, low, high), following), inside | keep), step
+    def spread(mean, key):
+        total, size, first = key
+        mean = jnp.where(first, total / size, mean)
+        return mean, mean
 
-    _, step = loops.scan(backward, (root, jnp.asarray(False)), (low, high, mask), reverse=True)
-    ends = jnp.cumsum(step != 0)
-    return ends - (step != 0), step
+    zero = jnp.zeros_like(values[0])
+    _, (total, size) = loops.scan(sums, (zero, zero), (values, keep.astype(values.dtype), step), reverse=True)
+    return loops.scan(spread, zero, (total, jnp.maximum(size, 1), keep & (before != 0)))[1]

@@ -23,7 +23,7 @@ def all_of(scores, mask, fusions):
     """For each fusion: what is fused, the weights, and the gradients of SENSES . fused in scores and fusion."""
 
     def one(fusion):
-        fused, pull = jax.vjp(jax.vmap(fuse, (0, 0, None)), scores, mask, fusion)
+        fused, pull = jax.vjp(fuse, scores, mask, fusion)
         gradient, _, by_fusion = pull(jnp.asarray(SENSES * mask))
         return fused, fusedmax(scores, mask, fusion), gradient, by_fusion
 

@@ -56,7 +56,7 @@ def test_it_has_the_package_and_its_configs_alone(installed):
 @pytest.mark.slow
 def test_an_archive_of_the_source_has_what_a_wheel_is_made_of(tmp_path):
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(tmp_path / "source")], check=True)
-    for name in ("MANIFEST.in", "setup.py", "pyproject.toml"):
+    for name in ("MANIFEST.in", "setup.py", "pyproject.toml", "SECURITY.md"):
         subprocess.run(["cp", str(ROOT / name), str(tmp_path / "source")], check=True)
     command = [sys.executable, "setup.py", "--quiet", "sdist"]
     subprocess.run(command, cwd=tmp_path / "source", check=True, capture_output=True)
@@ -64,6 +64,19 @@ def test_an_archive_of_the_source_has_what_a_wheel_is_made_of(tmp_path):
     with tarfile.open(archive) as files:
         names = {name.partition("/")[2] for name in files.getnames()}
     assert {"requirements.txt", "setup.py", "configs/quickstart.py", "attn_jax/py.typed"} <= names
+    tested = subprocess.run(
+        ["git", "ls-files", "tests", "experiments", "docs"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert set(tested.stdout.split("\n")) - {""} <= names  # so that its tests run
+
+
+@pytest.mark.slow
+def test_the_description_links_to_the_repository(installed):
+    metadata = (next(installed.glob("*.dist-info")) / "METADATA").read_text()
+    (address,) = re.findall(r"^Project-URL: Repository, (.+)$", metadata, re.MULTILINE)
+    links = re.findall(r"\]\(([^)]+)\)", metadata)
+    assert len(links) > 10 and all(link.startswith(("https://", "#")) for link in links)
+    assert f"]({address}/raw/main/experiments/results/alignment.png)" in metadata
 
 
 @pytest.mark.slow
@@ -72,7 +85,11 @@ def test_it_requires_what_the_library_needs_and_names_the_rest_as_extras(install
     required = [line.split(": ")[1] for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
     library = {re.match(r"[\w-]+", line)[0] for line in required if "extra ==" not in line}
     assert library == {"jax", "flax", "jaxtyping", "numpy"}
-    assert {re.search(r'extra == "(\w+)"', line)[1] for line in required if "extra ==" in line} == {"train", "export"}
+    assert {re.search(r'extra == "(\w+)"', line)[1] for line in required if "extra ==" in line} == {
+        "train",
+        "export",
+        "wandb",
+    }
 
 
 @pytest.mark.slow

@@ -9,6 +9,9 @@ from ml_collections import ConfigDict
 from attn_jax.runs import options
 
 
-def get_config(task: str = "parallel_text", model: str = "seq2seq") -> ConfigDict:
-    """Returns a locked config: setting a key that this task and family do not have is an error."""
-    return options.default_config(task, model)
+def get_config(task: str = "parallel_text", model: str = "seq2seq", plugins: tuple[str, ...] = ()) -> ConfigDict:
+    """Returns a locked config: setting a key that this task and family do not have is an error.
+
+    `plugins` are files or modules of your own, executed first, which enter parts into the tables of the package.
+    """
+    return options.default_config(task, model, plugins)

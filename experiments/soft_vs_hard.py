@@ -27,8 +27,8 @@ from attn_jax.data.sizes import TextSizes  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.paths import expanded, user_path  # noqa: E402
 from attn_jax.runs.build import build_task  # noqa: E402
-from attn_jax.runs.config_files import load_file  # noqa: E402
 from attn_jax.runs.options import change, resolve  # noqa: E402
+from attn_jax.runs.python_files import load_file  # noqa: E402
 from attn_jax.training.loop import TrainState, make_train_step  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 

@@ -66,7 +66,7 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str], list[Notes]]:
                 f"{given['workdir']} is the folder of a sweep, which --mode={given.get('mode', 'train')} does not "
                 "take; give --workdir=DIR of one of its runs"
             )
-        config = load_config(pathlib.Path(given["workdir"]))
+        config = load_config(pathlib.Path(given["workdir"]), trust=bool(given.get("trust")))
     elif overrides and "sweep" not in given:
         raise UserError(f"{overrides[0]}: there is no config that it could change; give --config=FILE or --workdir=DIR")
     else:

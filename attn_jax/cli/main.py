@@ -56,6 +56,7 @@ MEASURED = flags.DEFINE_enum("measured", "result", ["result", "eval"], "Numbers 
 OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config with their meanings and exit.")
 CONFIGS = flags.DEFINE_boolean("configs", False, "Print the names of the configs, what each trains, and exit.")
 VERSION = flags.DEFINE_boolean("version", False, "Print the version and exit.")
+TRUST = flags.DEFINE_boolean("trust", False, "Execute the plugins that the run in --workdir was trained with.")
 SWEEP = _path("sweep", "File whose sweep() yields dicts of overrides; each is a run.")
 AT_ONCE = flags.DEFINE_integer("at_once", 1, "Number of runs of a sweep at the same time.")
 COMMANDS = flags.DEFINE_boolean("commands", False, "Print the command of each run of a sweep, and run none.")

@@ -1,21 +1,14 @@
-"""Files of Python that return configs, or the runs of a sweep."""
+"""Files of Python that return configs."""
 
 import ast
-import importlib
-import importlib.util
 import pathlib
-import re
-import sys
-from collections.abc import Iterator
-from typing import Any
 
 from ml_collections import ConfigDict
 
-from attn_jax.errors import UserError, nearest
+from attn_jax.errors import UserError
 from attn_jax.paths import user_path
 from attn_jax.runs.options import change
-
-OF_PART = re.compile(r"Could not override field '(\w+)' \(reference\)\. (.*) is of original type .*\.ConfigDict'>$")
+from attn_jax.runs.python_files import config_folder, load_file
 
 
 def load_config_file(spec: str) -> ConfigDict:
@@ -44,60 +37,8 @@ def find_config(spec: str) -> pathlib.Path:
     return packaged if not path.is_file() and path.name == spec and packaged.is_file() else path
 
 
-def config_folder() -> pathlib.Path:
-    """Returns the folder of configs: in the checkout if it can be imported, else inside the package."""
-    for name in ("configs", "attn_jax.configs"):
-        spec = importlib.util.find_spec(name)
-        for place in (spec.submodule_search_locations or []) if spec else []:
-            if (pathlib.Path(place) / "base.py").is_file():
-                return pathlib.Path(place)
-    return pathlib.Path("configs")
-
-
 def described_configs() -> dict[str, str]:
     """Returns {name of a config: first sentence of its description}, of the folder of configs."""
     texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(config_folder().glob("*.py"))}
     found = {name: ast.get_docstring(ast.parse(text)) or "" for name, text in texts.items()}
     return {name: text.partition("\n\n")[0].replace("\n", " ") for name, text in found.items() if name != "__init__"}
-
-
-def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
-    """Runs a Python file and returns the result of `function`(*arguments) in it; a generator becomes a list."""
-    if not path.is_file():
-        folders = (path.parent, config_folder()) if path.name == str(path) else (path.parent,)
-        files = [file for folder in folders for file in folder.glob("*.py")] or list(config_folder().glob("*.py"))
-        names = {file.name if path.suffix else file.stem for file in files}
-        raise UserError(f"there is no file {path}; {nearest(path.name, names)}")
-    if "configs" not in sys.modules and importlib.util.find_spec("configs") is None:
-        # Configs import each other ("from configs import base"); an installed package contains them.
-        sys.modules["configs"] = importlib.import_module("attn_jax.configs")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None:
-        raise UserError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        # exec_module could use stale bytecode, of a version with the same size saved in the same second.
-        exec(spec.loader.source_to_code(path.read_bytes(), str(path)), module.__dict__)
-        if not hasattr(module, function):
-            raise UserError(f"{path} has no function {function}()")
-        made = getattr(module, function)(*arguments)
-        return list(made) if isinstance(made, Iterator) else made
-    except UserError:
-        raise
-    except (Exception, SystemExit) as error:  # any fault in the user's own code
-        # Messages of ml_collections have many lines; the first sentence and the nearest key are enough.
-        lines = str(error).replace("\\n", "\n").splitlines()
-        nearest_key = lines[-1].strip("\"'") if lines and "Did you mean" in lines[-1] else ""
-        reason = lines[0].split(" Other fields")[0].strip() if lines else ""
-        if found := OF_PART.match(reason):
-            reason = (
-                f"{found[1]} holds a part, got {found[2]}; expected part(NAME), or sequence(NAME, ...) of several, of "
-                "attn_jax.runs.tree"
-            )
-        elif isinstance(error, SystemExit):
-            reason = f"it ends the process, with {error.code!r}; expected a value from {function}()"
-        elif isinstance(error, OSError) and error.strerror:
-            reason = f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower()
-        elif not reason or (isinstance(error, LookupError | AssertionError) and not nearest_key):
-            reason = f"{type(error).__name__} {reason}"  # the text alone, such as 'x', does not explain the error
-        raise UserError(f"cannot load {path}: {reason} {nearest_key}".rstrip()) from error

@@ -134,7 +134,7 @@ def list_of_lines(method: str, lines: Iterable[str]) -> list[str]:
     return lines
 
 
-def load(workdir: str | os.PathLike) -> Loaded:
+def load(workdir: str | os.PathLike, *, trust: bool = False) -> Loaded:
     """Loads a work directory: the config, the model and the parameters of its checkpoint.
 
     As in --mode=predict, the parameters are those of the chosen seed, and predictions are computed without
@@ -143,14 +143,18 @@ def load(workdir: str | os.PathLike) -> Loaded:
         model = attn_jax.load("runs/quickstart")
         model.predict(["令和8年11月21日"])
 
+    Args:
+        workdir: work directory of a trained run.
+        trust: execute the plugins that the run was trained with, if it has some.
+
     Raises:
-        UserError: there is no such work directory, it has no checkpoint, or a file in it is damaged; the message is
-            one line.
+        UserError: there is no such work directory, it has no checkpoint, a file in it is damaged, or a plugin was not
+            executed; the message is one line.
     """
     path = user_path(workdir)
     if not path.is_dir():
         raise UserError(f"{path}: there is no such work directory; expected one that launch.py has trained")
-    config = load_config(path)
+    config = load_config(path, trust)
     with user_errors(), jax.enable_x64(False):
         trained = restore(resolve(config), path)
     return Loaded(config, path, trained.model, trained.predictor, trained.chosen, trained)

@@ -19,7 +19,8 @@ from attn_jax.models.families import FAMILIES
 from attn_jax.models.family import Family
 from attn_jax.models.setting import DTYPES, Setting
 from attn_jax.parts import Chosen, Option, Options, choice, option, options_of, read, section
-from attn_jax.runs.tree import Notes, resolve_tree
+from attn_jax.runs.plugins import execute
+from attn_jax.runs.tree import Notes, as_tuple, resolve_tree
 from attn_jax.tasks import TASKS
 from attn_jax.tasks.options import TaskOptions
 from attn_jax.training.options import OPTIMIZERS, OptimizerOptions, TrainOptions
@@ -82,6 +83,13 @@ class RunOptions(Options):
 
     name: str = option("base", "name of the run", affects="results", afterwards=True)
     description: str = option("", "text on the first line that a run prints", affects="nothing", afterwards=True)
+    plugins: tuple = option(
+        (),
+        "files such as mine.py, or modules, that enter parts of one's own into tables; executed first",
+        each=str,
+        affects="nothing",
+        afterwards=False,
+    )
     data_dir: str = option(
         "",
         "folder of the data files; tasks that generate their data need none",
@@ -170,9 +178,9 @@ def schema_of(config: ConfigDict | Mapping[str, Any]) -> dict[str, Option]:
     return found
 
 
-def default_config(task: str = "parallel_text", model: str = "seq2seq") -> ConfigDict:
-    """Returns a locked config with the options of a task and a family, each at its default."""
-    return change(None, {"task": task, "model": model})
+def default_config(task: str = "parallel_text", model: str = "seq2seq", plugins: tuple[str, ...] = ()) -> ConfigDict:
+    """Returns a locked config with the options of a task and a family, each at its default; executes plugins first."""
+    return change(None, {"plugins": plugins, "task": task, "model": model})
 
 
 def switch(config: ConfigDict, *, task: str = "", model: str = "") -> ConfigDict:
@@ -191,6 +199,7 @@ def change(config: ConfigDict | None, values: Mapping[str, Any], notes: list[Not
     Raises:
         UserError: an unknown key or name, or a wrong value.
     """
+    execute(as_tuple(values.get("plugins", (config or {}).get("plugins", ()))))
     changed, found = resolve_tree(RunOptions, config, values)
     if notes is not None:
         notes.append(found)

@@ -433,6 +433,15 @@ def _tuple(text: str, each: type | None) -> tuple:
     return tuple(_tuples(value)) if isinstance(value, list | tuple) else (value,)
 
 
+def as_tuple(value: Any) -> tuple[str, ...]:
+    """Returns the words of a tuple that has not been read or checked yet; () if it is something else."""
+    try:
+        value = _tuple(value, str) if isinstance(value, Text) else value
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return ()
+    return tuple(x for x in value if isinstance(x, str)) if isinstance(value, list | tuple) else ()
+
+
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 

@@ -25,8 +25,9 @@ from attn_jax.data.files import (
 from attn_jax.errors import UserError
 from attn_jax.notices import notice
 from attn_jax.parts import Option
+from attn_jax.runs import plugins
 from attn_jax.runs.options import RunOptions, schema_of
-from attn_jax.runs.tree import flatten, resolve_tree
+from attn_jax.runs.tree import as_tuple, flatten, resolve_tree
 from attn_jax.version import VERSION
 
 KEY = "version"  # of config.json
@@ -41,21 +42,27 @@ def plain(config: ConfigDict) -> dict:
 
 
 def save_config(workdir: pathlib.Path, config: ConfigDict) -> None:
-    """Writes config.json."""
+    """Writes config.json, and copies of plugins."""
+    plugins.save(config.plugins, workdir)
     save_checked(workdir / "config.json", plain(config))
 
 
-def load_config(workdir: pathlib.Path) -> ConfigDict:
+def load_config(workdir: pathlib.Path, trust: bool = False) -> ConfigDict:
     """Loads the config of a work directory; missing options take their defaults.
 
+    Args:
+        workdir: work directory.
+        trust: execute the plugins of the run, if it has some; else they must have been executed before.
+
     Raises:
-        UserError: config.json is missing, damaged, changed or a link, or a value has the wrong type.
+        UserError: config.json is missing, damaged, changed or a link, a value has the wrong type, or a plugin was not
+            executed.
     """
     check_links(workdir)
-    return _stored_config(workdir)[0]
+    return _stored_config(workdir, trust)[0]
 
 
-def _stored_config(workdir: pathlib.Path) -> tuple[ConfigDict, list[str]]:
+def _stored_config(workdir: pathlib.Path, trust: bool = False) -> tuple[ConfigDict, list[str]]:
     """Reads config.json; returns (config, unknown keys)."""
     path = workdir / "config.json"
     stored, _ = load_checked(path)
@@ -67,6 +74,7 @@ def _stored_config(workdir: pathlib.Path) -> tuple[ConfigDict, list[str]]:
         )
     if missing := [section for section in SECTIONS if section not in stored]:
         raise UserError(f"cannot read {path}: it has no section {missing[0]!r}; expected the config of a run")
+    plugins.check_executed(as_tuple(stored.get("plugins", ())), workdir, trust)
     return stored_tree(stored, f"cannot read {path}: ")
 
 
@@ -119,6 +127,7 @@ def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
     stored, unknown = _stored_config(workdir)
     if different := _difference(stored, config):
         raise other(workdir, *different)
+    plugins.check_same(config.plugins, workdir)
     if unknown:
         notice(f"{'config':<14}{', '.join(unknown[:3])} of {path}: there is no such option any more; left out")
     return True

@@ -24,10 +24,11 @@ from attn_jax.evaluation.paired import changed_data
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.tables import answers, differences_table, results_table, sentence_differences_table
 from attn_jax.notices import notice
-from attn_jax.runs.config_files import load_config_file, load_file
+from attn_jax.runs.config_files import load_config_file
 from attn_jax.runs.locks import lock
 from attn_jax.runs.options import resolve
 from attn_jax.runs.overrides import overridden_keys, override
+from attn_jax.runs.python_files import load_file
 from attn_jax.runs.results import read_finished, read_result
 from attn_jax.runs.sentences import sentences_in
 from attn_jax.runs.workdir import check_result, holds

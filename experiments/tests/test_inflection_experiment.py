@@ -11,8 +11,8 @@ from ml_collections import ConfigDict
 from attn_jax.data.files import load_json
 from attn_jax.errors import UserError
 from attn_jax.runs.checks import check
-from attn_jax.runs.config_files import load_file
 from attn_jax.runs.options import change, resolve
+from attn_jax.runs.python_files import load_file
 from attn_jax.runs.tree import flatten
 from attn_jax.sweeps.sweep import jobs
 from experiments import captions, inflection, inflection_peer, render, soft_vs_hard_tags, translation

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.runs.config_files import load_file
 from attn_jax.runs.options import change, resolve
+from attn_jax.runs.python_files import load_file
 from attn_jax.runs.training import check
 from experiments import length, raw, scores
 

@@ -6,9 +6,10 @@ import pytest
 
 from attn_jax.data.files import save_json
 from attn_jax.errors import UserError
-from attn_jax.runs.config_files import load_config_file, load_file
+from attn_jax.runs.config_files import load_config_file
 from attn_jax.runs.options import change, resolve
 from attn_jax.runs.overrides import override
+from attn_jax.runs.python_files import load_file
 from attn_jax.runs.training import check
 from attn_jax.runs.workdir import save_config
 from attn_jax.sweeps.sweep import RESULTS, jobs, overrides_of

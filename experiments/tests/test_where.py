@@ -8,8 +8,8 @@ import pytest
 
 from attn_jax.data.files import save_json
 from attn_jax.errors import UserError
-from attn_jax.runs.config_files import load_file
 from attn_jax.runs.options import change, resolve
+from attn_jax.runs.python_files import load_file
 from attn_jax.runs.training import check
 from attn_jax.sweeps.sweep import named
 from attn_jax.tasks.images.scenes import ScenesOptions

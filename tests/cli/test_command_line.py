@@ -13,8 +13,8 @@ from attn_jax.cli import commands, main
 from attn_jax.cli.command_line import parse
 from attn_jax.data.files import save_json
 from attn_jax.errors import UserError
-from attn_jax.runs.config_files import load_file
 from attn_jax.runs.options import change
+from attn_jax.runs.python_files import load_file
 from attn_jax.runs.workdir import plain
 from configs import base
 

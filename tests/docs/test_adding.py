@@ -47,7 +47,13 @@ def test_a_part_of_ones_own_trains_from_an_empty_folder(name, tmp_path):
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 1, done.stderr
     alone = launch(tmp_path, "--mode=predict", f"--workdir={tmp_path / 'run'}", text="21 Nov 2026\n")
     if name == "power":
-        assert alone.returncode == 1 and len(alone.stderr.splitlines()) == 1  # the table has no such name
+        assert alone.returncode == 1 and len(alone.stderr.splitlines()) == 1 and "--trust" in alone.stderr
+        trusted = launch(tmp_path, "--mode=predict", f"--workdir={tmp_path / 'run'}", "--trust", text="21 Nov 2026\n")
+        assert trusted.stdout == done.stdout  # from the copy in the run
+        with (tmp_path / "power.py").open("a") as file:
+            file.write("# changed\n")
+        changed = launch(tmp_path, *config, *small)
+        assert changed.returncode == 1 and "power.py has changed since" in changed.stderr
     if name == "lines":  # predicting needs no logger
         assert "run 2 train/loss" in trained.stdout and "run 2 test/loss" in trained.stdout and alone.returncode == 0
 

@@ -26,12 +26,14 @@ def forget():
     del NORMALIZERS["mine"]
 
 
-@pytest.mark.parametrize("given", [("mine.py",), Text("mine.py"), Text("('mine.py',)")], ids=str)
-def test_a_name_of_a_plugin_is_a_name(given, tmp_path, monkeypatch):
+@pytest.mark.parametrize("given", [("mine.py",), ("~/mine.py",), Text("mine.py"), Text("('mine.py',)")], ids=str)
+def test_a_name_that_a_plugin_enters_is_known(given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine.py").write_text(MINE.format("mine"))
     config = change(default_config(), {"model.attention.normalize": "mine", "plugins": given})
-    assert config.model.attention.normalize.name == "mine" and config.plugins == ("mine.py",)
+    assert config.model.attention.normalize.name == "mine"
+    assert [name.removeprefix("~/") for name in config.plugins] == ["mine.py"]
 
 
 def test_a_module_is_imported_from_the_folder_where_one_is(tmp_path, monkeypatch):

@@ -121,6 +121,7 @@ class Sequences:
         options = self.options(row, **changes)
         task = build_task(options)
         setup = build_setup(options, task.kept)
+        right = percent_first(setup.model)
 
         def batches(seeds: Sequence[int]) -> Callable[[int], Batch]:
             made = task.batches(**setup.batch_options, seeds=seeds)
@@ -136,7 +137,7 @@ class Sequences:
                 return {name: [float(x) for x in values[name]["seeds"]] for name in self.metrics}
             batch = all_rows(setup, pairs)
             where = self.asked(batch["target_out"], task.target_vocabulary)
-            return {self.score_name: [percent_first(setup.model, one, batch, where) for one in params]}
+            return {self.score_name: [right(one, batch, where) for one in params]}
 
         def weights(params: Params) -> Mapping[str, Any]:
             batch = all_rows(setup, task.splits["valid"].select([0]))
@@ -176,6 +177,7 @@ class Characters:
         parts = {"train": ids[:begin], "valid": ids[begin:end], "test": ids[end:]}
         size, batch_size = len(SPECIAL) + len(letters), changes.get("batch_size", self.batch_size)
         model = language_model(row).build(TextSizes(size, size), Setting())
+        right = percent_first(model)
 
         def windows(part: Int[np.ndarray, " n"], starts: Int[np.ndarray, "..."]) -> Batch:
             target = part[starts[..., None] + np.arange(self.length)]
@@ -194,7 +196,7 @@ class Characters:
             part = parts[test]
             batch = windows(part, np.linspace(0, len(part) - self.length, self.num_windows).astype(int))
             where = np.ones_like(batch["target_out"], bool)
-            return {self.score_name: [percent_first(model, one, batch, where) for one in params]}
+            return {self.score_name: [right(one, batch, where) for one in params]}
 
         def weights(params: Params) -> Mapping[str, Any]:
             batch = windows(parts["valid"], np.zeros(1, int))
@@ -266,11 +268,18 @@ def all_rows(setup: Setup, pairs: Pairs) -> Batch:
     return encoded.batch(np.arange(len(pairs)), shape)
 
 
-def percent_first(model: Model, params: Params, batch: Batch, where: Bool[np.ndarray, "b t"]) -> float:
-    """Computes the percentage of the target tokens, where `where` is True, that have the largest probability."""
-    ids = [jnp.asarray(batch[name]) for name in TOKENS]
-    run = jax.jit(lambda params: model.module.apply({"params": params}, *ids, method="evaluate")[1])
-    return 100 * float(np.asarray(run(params))[where].mean())
+def percent_first(model: Model) -> Callable[[Params, Batch, Bool[np.ndarray, "b t"]], float]:
+    """Makes a function (params, batch, where) -> percentage of target tokens that have the largest probability.
+
+    It counts the tokens where `where` is True, and is compiled once for all parameters.
+    """
+    run = jax.jit(lambda params, *ids: model.module.apply({"params": params}, *ids, method="evaluate")[1])
+
+    def right(params: Params, batch: Batch, where: Bool[np.ndarray, "b t"]) -> float:
+        ids = [jnp.asarray(batch[name]) for name in TOKENS]
+        return 100 * float(np.asarray(run(params, *ids))[where].mean())
+
+    return right
 
 
 def example_of(

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from attn_jax.attention.entmax_kernel import entmax15_attention
 from attn_jax.attention.fused import implementation_of
 from attn_jax.attention.masks import causal
 from attn_jax.types import Array
@@ -38,6 +39,8 @@ def our_programs(length: int, sizes: Sizes) -> dict[str, tuple[Callable, list[Ar
     if length <= DENSE_LENGTH:
         found["ours, as written"] = as_written(attend(mask=causal)), plain
     found[f"ours, blocks of {sizes.block} keys"] = attend(sizes.block, mask=causal), plain
+    kernel_of_entmax = partial(entmax15_attention, scale=width**-0.5, causal=True)
+    found["ours, entmax-1.5, one kernel"] = kernel_of_entmax, plain
     found |= {f"ours, {rule}, chunks of {sizes.chunk}": (recurrent_memory(rule, sizes.chunk), arrays) for rule in RULES}
     of_jax = partial(jax.nn.dot_product_attention, is_causal=True, implementation=kernel)
     turned = [jnp.swapaxes(x, 1, 2) for x in plain]  # [b, n, h, d]

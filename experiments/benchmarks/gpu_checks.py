@@ -1,14 +1,17 @@
 """Checks in gpu_speed.py: attention and recurrent memories on the device, beside the formula in float64 on the CPU."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attn_jax.attention.entmax_kernel import entmax15_attention
 from attn_jax.attention.fused import implementation_of
 from attn_jax.attention.masks import causal
+from attn_jax.attention.normalizers import entmax15
 from attn_jax.types import Array, Dtype
 from experiments.benchmarks.gpu_functions import (
     RULES,
@@ -45,6 +48,10 @@ def all_checks(sizes: Sizes) -> dict[str, Check]:
         Check("attention by blocks, causal", "float32", "causal", by_blocks),
         Check("attention by blocks, causal", "bfloat16", "causal", by_blocks),
     ]
+    entmax = partial(entmax15_attention, scale=sizes.check[3] ** -0.5, causal=True)
+    found += [
+        Check("entmax-1.5 in one kernel, causal", precision, "entmax", entmax) for precision in ("default", "bfloat16")
+    ]
     for precision in ("float32", "default"):
         found += [Check(f"{rule}, chunks", precision, rule, recurrent_memory(rule, sizes.chunk)) for rule in RULES]
     return {f"check of {check.name}, {check.precision}": check for check in found}
@@ -53,7 +60,9 @@ def all_checks(sizes: Sizes) -> dict[str, Check]:
 def references(sizes: Sizes) -> dict[str, Callable]:
     """Returns the functions whose values in float64 are right."""
     found = {rule: recurrent_memory(rule) for rule in RULES}
-    found["causal"] = softmax_attention(np.tri(sizes.check[2], dtype=bool))
+    order = np.tri(sizes.check[2], dtype=bool)
+    found["causal"] = softmax_attention(order)
+    found["entmax"] = lambda query, keys, values: entmax15(query @ keys.mT / query.shape[-1] ** 0.5, order) @ values
     return found | {"padded": softmax_attention(padding_mask(sizes)[..., None, :])}
 
 

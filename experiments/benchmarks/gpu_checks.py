@@ -60,7 +60,7 @@ def all_checks(sizes: Sizes) -> dict[str, Check]:
 def references(sizes: Sizes) -> dict[str, Callable]:
     """Returns the functions whose values in float64 are right."""
     found = {rule: recurrent_memory(rule) for rule in RULES}
-    order = np.tri(sizes.check[2], dtype=bool)
+    order = np.tri(sizes.check[2], dtype=bool)[None, None]
     found["causal"] = softmax_attention(order)
     found["entmax"] = lambda query, keys, values: entmax15(query @ keys.mT / query.shape[-1] ** 0.5, order) @ values
     return found | {"padded": softmax_attention(padding_mask(sizes)[..., None, :])}

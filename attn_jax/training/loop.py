@@ -10,7 +10,8 @@ import contextlib
 import enum
 import signal
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from concurrent import futures
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -246,26 +247,51 @@ def fit(
             callback can save the state after it.
     """
     in_flight = InFlight(parallel, on_step, max(max_in_flight, 1))
-    for step in range(start + 1, num_steps + 1):
-        if step in skip:
-            state, metrics = state.replace(step=state.step + 1), {}
-        else:
-            state, metrics = parallel.train_step(state, parallel.put_batch(batch_at(step - 1)))
-        in_flight.add(step, metrics)
-        due = [callback for n, callback in every if step == num_steps or (n and step % n == 0)]
-        if due:
-            in_flight.drain()
-        state, stopped = _run_callbacks(due, step, state)
-        if step == num_steps:
-            break
-        number = 0 if should_stop is None else int(should_stop(step))
-        if stopped or number:
-            in_flight.drain()
-            if stopped:
-                return FitResult(state, step, Reason.STOPPED)
-            return FitResult(state, step, Reason.INTERRUPTED, number)
+    with ahead(batch_at, num_steps) as batch_at:
+        for step in range(start + 1, num_steps + 1):
+            if step in skip:
+                state, metrics = state.replace(step=state.step + 1), {}
+            else:
+                state, metrics = parallel.train_step(state, parallel.put_batch(batch_at(step - 1)))
+            in_flight.add(step, metrics)
+            due = [callback for n, callback in every if step == num_steps or (n and step % n == 0)]
+            if due:
+                in_flight.drain()
+            state, stopped = _run_callbacks(due, step, state)
+            if step == num_steps:
+                break
+            number = 0 if should_stop is None else int(should_stop(step))
+            if stopped or number:
+                in_flight.drain()
+                if stopped:
+                    return FitResult(state, step, Reason.STOPPED)
+                return FitResult(state, step, Reason.INTERRUPTED, number)
     in_flight.drain()
     return FitResult(state, max(start, num_steps), Reason.DONE)
+
+
+@contextlib.contextmanager
+def ahead(batch_at: Callable, num_steps: int, count: int = 2) -> Iterator[Callable]:
+    """Context manager that makes the batches of the next steps in a thread, while a step is computed.
+
+    Yields step -> batch of the step, for steps in increasing order below `num_steps`. At most `count` batches wait. An
+    error of a batch is raised when its step is asked for.
+    """
+    made: dict[int, futures.Future] = {}
+    pool = futures.ThreadPoolExecutor(1, thread_name_prefix="batches")
+
+    def get(step: int) -> Any:
+        for old in [number for number in made if number < step]:  # of steps that are left out
+            del made[old]
+        for number in range(step, min(step + count + 1, num_steps)):
+            if number not in made:
+                made[number] = pool.submit(batch_at, number)
+        return made.pop(step).result()
+
+    try:
+        yield get
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 class InFlight:

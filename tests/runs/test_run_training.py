@@ -18,7 +18,6 @@ import tiny_model as tiny
 from tiny_run import files_config, timeless, tiny_config, train, write_pairs
 
 from attn_jax.cli import commands
-from attn_jax.data.batching import Batches
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
 from attn_jax.runs import run as of_run
@@ -422,14 +421,14 @@ def test_text_files(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_time_of_all_processes_is_added_up(tmp_path, monkeypatch):
-    """On a clock that stands still but while a batch is made, which takes 10 seconds; and that starts anew."""
-    clock, batch_at = [0.0], Batches.batch_at
+    """On a clock that moves by 10 seconds when a step is done, and that starts anew."""
+    clock, on_step = [0.0], training.Callbacks.on_step
 
-    def slow(batches, step):
+    def slow(callbacks, step, metrics):
         clock[0] += 10.0
-        return batch_at(batches, step)
+        on_step(callbacks, step, metrics)
 
-    monkeypatch.setattr(Batches, "batch_at", slow)
+    monkeypatch.setattr(training.Callbacks, "on_step", slow)
     monkeypatch.setattr(of_run, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     seconds = []
     for last in (1, 3, None):
@@ -482,20 +481,21 @@ def test_a_signal_before_a_rewind_counts_after_it(tmp_path, monkeypatch):
     """The signal comes while the step that will be NaN is computed."""
     poison(monkeypatch, [5])
 
-    class Batches:
-        def __init__(self, batches):
-            self.batches = batches
+    class Parallel:
+        def __init__(self, parallel):
+            self.parallel, self.number = parallel, 0
 
         def __getattr__(self, name):
-            return getattr(self.batches, name)
+            return getattr(self.parallel, name)
 
-        def batch_at(self, step):
-            if step == 4:
+        def put_batch(self, batch):
+            self.number += 1
+            if self.number == 5:
                 os.kill(os.getpid(), signal.SIGTERM)
-            return self.batches.batch_at(step)
+            return self.parallel.put_batch(batch)
 
     run = training.open_run(resolve(tiny_config(train__on_nan="rewind")), tmp_path)
-    run.batches = Batches(run.batches)
+    run.parallel = Parallel(run.parallel)
     with run.checkpoints:
         fitted = training.train(run)
     assert (fitted.reason, fitted.signal, run.skipped) == ("interrupted", signal.SIGTERM, {5}) and fitted.step < 10

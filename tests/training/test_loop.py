@@ -12,7 +12,16 @@ import tiny_model as tiny
 
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
-from attn_jax.training.loop import CallbackResult, Diverged, Meter, fit, make_train_step, split_rows, stop_on_signals
+from attn_jax.training.loop import (
+    CallbackResult,
+    Diverged,
+    Meter,
+    ahead,
+    fit,
+    make_train_step,
+    split_rows,
+    stop_on_signals,
+)
 from attn_jax.training.parallel import PARALLEL
 
 
@@ -235,3 +244,22 @@ def test_a_signal_is_a_request(number):
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
+
+
+def test_batches_are_made_ahead_in_order_and_an_error_waits_for_its_step():
+    made = []
+
+    def batch_at(step):
+        made.append(step)
+        if step == 4:
+            raise UserError("no such batch")
+        return step
+
+    with ahead(batch_at, 6) as get:
+        assert [get(1), get(2), get(3)] == [1, 2, 3]
+        with pytest.raises(UserError, match="no such batch"):
+            get(4)
+    assert made[:4] == [1, 2, 3, 4] and max(made) < 6
+    made.clear()
+    with ahead(batch_at, 3) as get:  # step 1 is left out
+        assert [get(0), get(2)] == [0, 2] and sorted(made) == [0, 1, 2]

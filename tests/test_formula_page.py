@@ -58,10 +58,11 @@ def points(browser):
 def cases(browser):
     """All choices that the figure offers, with their code and their weights."""
     return browser.execute_script("""
-        const { SCORES, NORMALIZERS, READINGS, refusal, code, weights } = attnFormula, found = [];
+        const { SCORES, NORMALIZERS, READINGS, refusal, code, program, weights } = attnFormula, found = [];
         for (const score in SCORES) for (const normalize in NORMALIZERS) for (const read in READINGS) {
           const choice = { score, normalize, read, width: 0.5, temperature: 1 };
-          found.push({ choice, refusal: refusal(choice), code: code(choice), weights: weights(choice) });
+          const written = { code: code(choice), program: program(choice) };
+          found.push({ choice, refusal: refusal(choice), weights: weights(choice), ...written });
         }
         for (const temperature of [0.25, 4]) for (const score of ["dot", "gaussian"]) {
           const choice = { score, normalize: "entmax15", read: "expectation", width: 2, temperature };
@@ -113,13 +114,16 @@ def test_what_the_figure_does_not_offer_the_package_refuses(cases, points):
             assert compact or not normalize.sums_to_one
 
 
-def test_the_points_are_those_of_chapter_9(points):
-    rng = jax.random.key(3)
-    x = jnp.sort(5 * jax.random.uniform(rng, (40,)))[:, None]
-    y = (2 * jnp.sin(x) + x) + jax.random.normal(jax.random.fold_in(rng, 1), x.shape)
-    np.testing.assert_allclose(points[1], x, atol=6e-5)
-    np.testing.assert_allclose(points[2], y, atol=6e-5)
-    np.testing.assert_allclose(points[0][:, 0], np.arange(0, 5, 0.1), atol=1e-9)
+@pytest.mark.parametrize(("score", "read"), [("boxcar", "expectation"), ("gaussian", "line")])
+def test_the_program_under_the_figure_can_be_pasted(cases, points, score, read):
+    choice = {"score": score, "normalize": "kernel_sum", "read": read, "width": 0.5, "temperature": 1}
+    (case,) = (case for case in cases if case["choice"] == choice)
+    *lines, last = case["program"].splitlines()
+    names = {}
+    exec("\n".join(lines), names)
+    for name, column in zip(("query", "x", "y"), points, strict=True):
+        np.testing.assert_allclose(names[name], column, atol=6e-5)
+    np.testing.assert_allclose(eval(last, names).weights, np.array(case["weights"]), atol=2e-3)
 
 
 def test_samples_have_the_frequencies_of_the_weights(browser):

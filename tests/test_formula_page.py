@@ -2,8 +2,8 @@
 
 import pathlib
 import re
-import shutil
 
+import chromium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,10 +13,6 @@ import attn_jax
 from attn_jax.attention.scores import Boxcar, Epanechikov, Gaussian, Triangular
 from attn_jax.attention.signed import LocalLine
 
-pytest.importorskip("selenium")
-CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
-
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
 NAMES = {"jax": jax, "attn_jax": attn_jax, "LocalLine": LocalLine}
 NAMES |= {kernel.__name__: kernel for kernel in (Boxcar, Epanechikov, Gaussian, Triangular)}
@@ -24,21 +20,13 @@ NAMES |= {kernel.__name__: kernel for kernel in (Boxcar, Epanechikov, Gaussian, 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
     (block,) = re.findall(
         r"^```\{raw\} html\n(.*?)^```", (DOCS / "formula.md").read_text(encoding="utf-8"), re.M | re.S
     )
     page = tmp_path_factory.mktemp("page") / "formula.html"
     head = f'<!doctype html><meta charset="utf-8"><title>page</title><base href="{DOCS.as_uri()}/">'
     page.write_text(f'{head}<meta name="viewport" content="width=device-width">{block}', encoding="utf-8")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1200,900"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver = chromium.start()
     driver.get(page.as_uri())
     yield driver
     log = driver.get_log("browser")
@@ -175,8 +163,7 @@ def choose(browser, name, value):
 
 @pytest.mark.parametrize("width", [390, 1200])
 def test_the_walk_fits_the_page_and_shows_the_right_numbers(browser, width):
-    sizes = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", sizes)
+    chromium.resize(browser, width)
     seen = []
     for button in browser.find_elements("css selector", ".walk button"):
         button.click()

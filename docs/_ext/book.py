@@ -67,8 +67,10 @@ def notebook(app, pagename, templatename, context, doctree):
     for cell in made.cells:
         cell.source = LOCAL.sub(r"\1", cell.source) if cell.cell_type == "markdown" else cell.source
     repository = app.config.repository
-    install = f"%pip install --quiet '{f'attn_jax[train] @ git+{repository}' if repository else 'attn_jax[train]'}'"
-    made.cells.insert(0, nbformat.v4.new_code_cell(f"# {install}  # where attn_jax is not installed"))
+    install = (
+        f"%pip install --quiet 'attn_jax[train] @ git+{repository}'" if repository else "# %pip install '.[train]'"
+    )
+    made.cells.insert(0, nbformat.v4.new_code_cell(install, id="install"))
     context["ipynb_source"] = f"{pagename}.ipynb"
     path = pathlib.Path(app.outdir, "_sources", context["ipynb_source"])
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -150,7 +150,8 @@ def normalizer_facts(entry: Entry) -> list[str]:
         facts.append(f"{_plural(size, 'parameter')} for each head, on the example")
     costs = [_normalizer_cost(entry.value, n) for n in (64, 1024)]
     facts += [
-        f"operations for each score: with 64 keys {costs[0]}, with 1,024 keys {costs[1]}",
+        "operations for each score: "
+        + (costs[0] if costs[0] == costs[1] else f"with 64 keys {costs[0]}, with 1,024 keys {costs[1]}"),
         f"{int(np.sum(weights == 0))} of {weights.size} weights are zero; rows sum to {_range(weights.sum(axis=1))}",
         "a number added to all scores changes " + ("nothing" if invariant else "the weights"),
         "rows sum to one" if made.sums_to_one else "rows need not sum to one: keys cannot be sampled from them",

@@ -42,8 +42,8 @@ def test_no_page_is_wider_than_the_window(browser, width):
     wide = {}
     for page in pages():
         browser.get(page.as_uri())
-        over = browser.execute_script("return document.documentElement.scrollWidth - innerWidth")
-        wide |= {str(page.relative_to(SITE)): over} if over > 0 else {}
+        needed = browser.execute_script("return document.documentElement.scrollWidth")  # innerWidth of a phone grows
+        wide |= {str(page.relative_to(SITE)): needed} if needed > width else {}
     assert wide == {}
 
 

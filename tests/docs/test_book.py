@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+import types
 
 import pytest
 from book_cells import BOOK, cells, chapters
@@ -53,3 +54,21 @@ def test_every_exercise_has_an_answer_in_words_and_as_a_test(chapter):
         words, code = answers[int(chapter.stem[:2]), int(number)]
         assert words and "def test_" in code
     assert book.with_answers(text, int(chapter.stem[:2])).count("<summary>Answer</summary>") == len(numbers)
+
+
+@pytest.mark.parametrize("repository", ["", "https://github.com/OWNER/attn_jax"])
+def test_a_notebook_has_no_dead_links_and_one_to_colab_where_the_repository_is_known(repository, tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    made = tmp_path / "jupyter_execute" / "book" / "01.ipynb"
+    made.parent.mkdir(parents=True)
+    text = "[a page](02.md), [a file](repository:../x.html), [a paper](https://arxiv.org)"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)]), made)
+    app = types.SimpleNamespace(outdir=tmp_path / "html", config=types.SimpleNamespace(repository=repository))
+    context = {"meta": {"kernelspec": {"name": "python3"}}, "header_buttons": []}
+    book.notebook(app, "book/01", "page.html", context, doctree=True)
+    install, cell = nbformat.read(tmp_path / "html" / "_sources" / context["ipynb_source"], as_version=4).cells
+    assert cell.source == "a page, a file, [a paper](https://arxiv.org)"
+    assert install.source.startswith("%pip") is bool(repository)
+    links = [button["url"] for button in context["header_buttons"]]
+    there = "https://colab.research.google.com/github/OWNER/attn_jax/blob/gh-pages/_sources/book/01.ipynb"
+    assert links == ([there] if repository else [])

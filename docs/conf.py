@@ -4,6 +4,7 @@ Every code cell is executed. A cell that raises, a warning or a link that leads 
 at the text alone add -D nb_execution_mode=off.
 """
 
+import importlib.util
 import os
 import pathlib
 import sys
@@ -22,7 +23,12 @@ project_copyright = "Apache-2.0"
 version = release = attn_jax.__version__
 language = "en"
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "source_pages", "zoo", "api", "options", "matrix"]
+# Where the repository is, such as "https://github.com/OWNER/attn_jax". With it each chapter has a link to Colab, which
+# opens the notebooks of a site that is published on the branch gh-pages.
+repository = ""
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_copybutton"]
+extensions += ["source_pages", "book", "zoo", "api", "options", "matrix"]
 exclude_patterns = ["_ext/**"]
 templates_path = []
 
@@ -46,10 +52,13 @@ autodoc_preserve_defaults = True
 
 html_theme = "sphinx_book_theme"
 html_title = "attn_jax"
-html_static_path = ["_static"]
-html_css_files = ["site.css"]
+# Equations are typeset without a network, by the files of a package that as an extension would forbid `-j 2`.
+mathjax = pathlib.Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent / "static"
+html_static_path = ["_static", str(mathjax)]
+mathjax_path = "mathjax/tex-chtml.js"
+html_css_files, html_js_files = ["site.css"], ["filter.js"]
 html_context = {"default_mode": "auto"}  # without it the theme logs an error at the first visit
-html_copy_source = False
+html_show_sourcelink = False  # the theme has a button for it
 html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True, "use_download_button": True}
 html_theme_options["navbar_persistent"] = []  # the side bar has the search already
 

@@ -112,18 +112,21 @@ def differences(runs: list[dict[str, Any]]) -> str:
 
 
 def report(runs: list[dict[str, Any]]) -> str:
-    """Formats a Markdown table: a row per run and way of decoding."""
+    """Formats a Markdown table: a row per run and way of decoding; a size that all runs have stands above it."""
+    sizes = {run["size"] for run in runs}
     rows = []
     for run in runs:
         for way, metrics in run["measured"].items():
-            cells = [run["config"], run["size"], way]
+            cells = [run["config"], *([run["size"]] if len(sizes) > 1 else []), way]
             for name, digits in METRICS.items():
                 interval = t_interval(metrics[name]["seeds"])
                 cells.append(raw.interval(interval, digits))
                 cells.append(f"{metrics[name]['ensemble']:.{digits}f}")
             rows.append([*cells, f"{run['train_seconds'] / 60:.0f}"])
-    head = ["config", "size", "decoding", *(text for name in METRICS for text in (name, "ensemble")), "minutes"]
-    return raw.table(head, rows, left=3)
+    names = ["config", *(["size"] if len(sizes) > 1 else []), "decoding"]
+    head = [*names, *(text for name in METRICS for text in (name, "ensemble")), "minutes"]
+    above = f"All have {sizes.pop()}:\n\n" if len(sizes) == 1 else ""
+    return above + raw.table(head, rows, left=len(names))
 
 
 def tables(runs: list[dict[str, Any]]) -> str:

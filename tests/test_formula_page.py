@@ -2,8 +2,8 @@
 
 import pathlib
 import re
-import shutil
 
+import chromium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,10 +13,6 @@ import attn_jax
 from attn_jax.attention.scores import Boxcar, Epanechikov, Gaussian, Triangular
 from attn_jax.attention.signed import LocalLine
 
-pytest.importorskip("selenium")
-CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
-
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
 NAMES = {"jax": jax, "attn_jax": attn_jax, "LocalLine": LocalLine}
 NAMES |= {kernel.__name__: kernel for kernel in (Boxcar, Epanechikov, Gaussian, Triangular)}
@@ -24,21 +20,13 @@ NAMES |= {kernel.__name__: kernel for kernel in (Boxcar, Epanechikov, Gaussian, 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
     (block,) = re.findall(
         r"^```\{raw\} html\n(.*?)^```", (DOCS / "formula.md").read_text(encoding="utf-8"), re.M | re.S
     )
     page = tmp_path_factory.mktemp("page") / "formula.html"
     head = f'<!doctype html><meta charset="utf-8"><title>page</title><base href="{DOCS.as_uri()}/">'
     page.write_text(f'{head}<meta name="viewport" content="width=device-width">{block}', encoding="utf-8")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1200,900"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver = chromium.start()
     driver.get(page.as_uri())
     yield driver
     log = driver.get_log("browser")
@@ -58,10 +46,11 @@ def points(browser):
 def cases(browser):
     """All choices that the figure offers, with their code and their weights."""
     return browser.execute_script("""
-        const { SCORES, NORMALIZERS, READINGS, refusal, code, weights } = attnFormula, found = [];
+        const { SCORES, NORMALIZERS, READINGS, refusal, code, program, weights } = attnFormula, found = [];
         for (const score in SCORES) for (const normalize in NORMALIZERS) for (const read in READINGS) {
           const choice = { score, normalize, read, width: 0.5, temperature: 1 };
-          found.push({ choice, refusal: refusal(choice), code: code(choice), weights: weights(choice) });
+          const written = { code: code(choice), program: program(choice) };
+          found.push({ choice, refusal: refusal(choice), weights: weights(choice), ...written });
         }
         for (const temperature of [0.25, 4]) for (const score of ["dot", "gaussian"]) {
           const choice = { score, normalize: "entmax15", read: "expectation", width: 2, temperature };
@@ -113,13 +102,16 @@ def test_what_the_figure_does_not_offer_the_package_refuses(cases, points):
             assert compact or not normalize.sums_to_one
 
 
-def test_the_points_are_those_of_chapter_9(points):
-    rng = jax.random.key(3)
-    x = jnp.sort(5 * jax.random.uniform(rng, (40,)))[:, None]
-    y = (2 * jnp.sin(x) + x) + jax.random.normal(jax.random.fold_in(rng, 1), x.shape)
-    np.testing.assert_allclose(points[1], x, atol=6e-5)
-    np.testing.assert_allclose(points[2], y, atol=6e-5)
-    np.testing.assert_allclose(points[0][:, 0], np.arange(0, 5, 0.1), atol=1e-9)
+@pytest.mark.parametrize(("score", "read"), [("boxcar", "expectation"), ("gaussian", "line")])
+def test_the_program_under_the_figure_can_be_pasted(cases, points, score, read):
+    choice = {"score": score, "normalize": "kernel_sum", "read": read, "width": 0.5, "temperature": 1}
+    (case,) = (case for case in cases if case["choice"] == choice)
+    *lines, last = case["program"].splitlines()
+    names = {}
+    exec("\n".join(lines), names)
+    for name, column in zip(("query", "x", "y"), points, strict=True):
+        np.testing.assert_allclose(names[name], column, atol=6e-5)
+    np.testing.assert_allclose(eval(last, names).weights, np.array(case["weights"]), atol=2e-3)
 
 
 def test_samples_have_the_frequencies_of_the_weights(browser):
@@ -171,8 +163,7 @@ def choose(browser, name, value):
 
 @pytest.mark.parametrize("width", [390, 1200])
 def test_the_walk_fits_the_page_and_shows_the_right_numbers(browser, width):
-    sizes = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", sizes)
+    chromium.resize(browser, width)
     seen = []
     for button in browser.find_elements("css selector", ".walk button"):
         button.click()

@@ -39,9 +39,11 @@ def _linked(match: re.Match) -> str:
     return f"{before}[arXiv {number}](https://arxiv.org/abs/{number})"
 
 
-def markdown(text: str) -> str:
-    """Returns a docstring as Markdown."""
+def markdown(text: str, sections: bool = True) -> str:
+    """Returns a docstring as Markdown, without its arguments, results and errors on request."""
     lines, found, section = text.splitlines(), [], ""
+    if not sections:
+        lines = lines[: next((i for i, line in enumerate(lines) if SECTION.match(line)), None)]
     i = 0
     while i < len(lines):
         line = lines[i]

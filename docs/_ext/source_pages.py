@@ -33,7 +33,8 @@ def rewrite(text: str, docname: str, source: pathlib.Path, docs: pathlib.Path, u
             return match.group()
         label, target, anchor = match.groups()
         file = (source.parent / target).resolve()
-        if file.is_relative_to(docs) or not file.is_relative_to(ROOT):
+        page = file.is_relative_to(docs) and file.suffix != ".py"
+        if page or not file.is_relative_to(ROOT):
             return match.group()
         if file == README:
             return f"{label}({'../' * docname.count('/')}{START}.md{anchor or ''})"

@@ -3,6 +3,7 @@
 A new line in a table of the package is a new page without a change here.
 """
 
+import dataclasses
 import functools
 import inspect
 import re
@@ -171,4 +172,5 @@ def outputs() -> list[Entry]:
 def entries() -> list[Entry]:
     """Returns all entries, kind by kind."""
     makers = scores, normalizers, reading_entries, baseline_entries, objective_entries, mechanisms, memories, outputs
-    return [entry for make in makers for entry in make()]
+    found = (entry for make in makers for entry in make())
+    return [dataclasses.replace(x, weights=x.weights and functools.cache(x.weights)) for x in found]

@@ -1,9 +1,13 @@
-"""Pictures of the zoo as SVG, written by hand: two maps, or bars and a map."""
+"""Pictures of the zoo as SVG, written by hand: two maps, or bars and a map. For the gallery, one map as a small PNG."""
 
+import base64
+import io
 from collections.abc import Sequence
 
 import jax
 import numpy as np
+import PIL.Image
+import PIL.ImageColor
 import zoo_example as example
 from zoo_code import construct
 from zoo_entry import Entry
@@ -21,6 +25,19 @@ def draw(entry: Entry) -> str | None:
         return None
     left = scores_of(entry) if entry.kind == "scores" else np.asarray(example.SCORES)
     return maps(left, np.asarray(entry.weights()))
+
+
+def thumbnail(entry: Entry) -> str:
+    """Returns the address of a picture with a pixel for each weight of W, or of ten readings; "" where is none."""
+    if entry.kind != "readings" and entry.weights is None:
+        return ""
+    weights = example.readings_of(entry.name).rows[:10] if entry.kind == "readings" else np.asarray(entry.weights())
+    weights = weights.reshape(-1, *weights.shape[-2:])[0]  # of the first head
+    shares = weights / max(float(np.abs(weights).max()), 1e-9)
+    picture = PIL.Image.new("RGB", weights.shape[::-1])
+    picture.putdata([PIL.ImageColor.getrgb(_mixed(BLUE if x < 0 else RED, abs(float(x)))) for x in shares.ravel()])
+    picture.save(buffer := io.BytesIO(), "PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def scores_of(entry: Entry) -> np.ndarray:

@@ -16,6 +16,7 @@ import zoo_example as example
 from zoo_code import construct
 from zoo_entries import normalized
 from zoo_entry import KINDS, ROOT, Entry
+from zoo_figures import thumbnail
 
 from attn_jax.attention.hard.baselines import BASELINES
 from attn_jax.attention.hard.readings import READINGS
@@ -37,7 +38,8 @@ def page(entry: Entry, picture: bool = False) -> str:
     for i, part in enumerate(entry.described):
         text = docstrings.text_of(part)
         name = getattr(part, "__name__", "").rsplit(".", 1)[-1]
-        parts += [f"`{name}`:\n" if i and text else "", docstrings.markdown(text)]
+        own = i == 0 or isinstance(part, type)  # a function that helps has other arguments
+        parts += [f"`{name}`:\n" if i and text else "", docstrings.markdown(text, sections=own)]
     if entry.reason:
         parts.append(f"No paper: {docstrings.escape(entry.reason)}\n")
     if picture:
@@ -49,17 +51,17 @@ def page(entry: Entry, picture: bool = False) -> str:
 
 
 CAPTION = (
-    "Left, the scores of the scaled dot product of twelve queries (rows) and keys (columns); right, the weights W. "
-    "Red is above zero, blue below. [The example](../index.md#the-shared-example) is the same on all pages."
+    "Left, in green, the scores of the scaled dot product of twelve queries (rows) and keys (columns); right, the "
+    "weights W, red above zero and blue below. [The example](../index.md#the-shared-example) is the same on all pages."
 )
 CAPTIONS = {
-    "scores": "Left, these scores of twelve queries (rows) and keys (columns); right, the weights W after the softmax "
-    "(kernel_sum, for a kernel of finite reach). Parameters are drawn at random. "
+    "scores": "Left, in green, these scores of twelve queries (rows) and keys (columns); right, the weights W after "
+    "softmax (kernel_sum, for a kernel of finite reach). Parameters are drawn at random. "
     "[The example](../index.md#the-shared-example) is the same on all pages.",
     "readings": "Left, the weights (bars), and the mean weight that each key had in 500 readings (dots): for an "
     "unbiased sampler they are equal. Right, the first ten readings, rows of weights.",
-    "memories": "Left, the dot products of queries (rows) and keys (columns); right, the weights W with context = W "
-    "values that the memory never makes. Red is above zero, blue below.",
+    "memories": "Left, in green, the dot products of queries (rows) and keys (columns); right, the weights W with "
+    "context = W values that the memory never makes, red above zero and blue below.",
 }
 
 
@@ -133,6 +135,11 @@ def _plural(number: int, word: str) -> str:
     return f"no {word}" if number == 0 else f"{number} {word}" + ("s" if number > 1 else "")
 
 
+def _range(numbers: np.ndarray) -> str:
+    least, most = (f"{number:.3g}" for number in (numbers.min(), numbers.max()))
+    return least if least == most else f"{least} to {most}"
+
+
 def normalizer_facts(entry: Entry) -> list[str]:
     """Cost and constraints of a normalizer."""
     made = construct(entry.value)
@@ -143,9 +150,9 @@ def normalizer_facts(entry: Entry) -> list[str]:
         facts.append(f"{_plural(size, 'parameter')} for each head, on the example")
     costs = [_normalizer_cost(entry.value, n) for n in (64, 1024)]
     facts += [
-        f"operations for each score: with 64 keys {costs[0]}, with 1,024 keys {costs[1]}",
-        f"{int(np.sum(weights == 0))} of {weights.size} weights are exactly zero; "
-        f"rows sum to {weights.sum(axis=1).min():.3g} to {weights.sum(axis=1).max():.3g}",
+        "operations for each score: "
+        + (costs[0] if costs[0] == costs[1] else f"with 64 keys {costs[0]}, with 1,024 keys {costs[1]}"),
+        f"{int(np.sum(weights == 0))} of {weights.size} weights are zero; rows sum to {_range(weights.sum(axis=1))}",
         "a number added to all scores changes " + ("nothing" if invariant else "the weights"),
         "rows sum to one" if made.sums_to_one else "rows need not sum to one: keys cannot be sampled from them",
         "block by block: " + ("yes" if made.has_form else "no"),
@@ -175,7 +182,7 @@ def _normalizer_cost(kind: Any, n: int) -> str:
         query = jax.ShapeDtypeStruct((1, example.WIDTH), jnp.float32)
         variables = jax.eval_shape(lambda s, q: made.init(example.RNG, s, query=q), row, query)
         found = operations.count(lambda v, s, q: made.apply(v, s, query=q), variables, row, query)
-    return f"{found.number / n:.0f}" + (" in each turn of a loop" if found.open_loop else "")
+    return f"{found.number / n:.0f}" + (" in each turn of its search" if found.open_loop else "")
 
 
 def reading_facts(entry: Entry) -> list[str]:
@@ -233,7 +240,7 @@ def weights_facts(entry: Entry) -> list[str]:
     """What is seen of the weights on the example."""
     weights = np.asarray(entry.weights())
     sums = weights.sum(axis=-1)
-    facts = [f"rows of W sum to {sums.min():.3g} to {sums.max():.3g} on the example; least weight {weights.min():.3g}"]
+    facts = [f"rows of W sum to {_range(sums)} on the example; least weight {weights.min():.3g}"]
     facts.append(f"{int(np.sum(np.abs(weights) < 1e-7))} of {weights.size} weights are zero")
     if entry.kind == "memories":
         facts.append(
@@ -308,11 +315,21 @@ def index(entries: list[Entry]) -> str:
     number = collections.Counter(entry.kind for entry in entries)
     lines = [
         "# The zoo\n",
-        "A page for everything that can be chosen: what it computes, its paper and file, its weights on one example, "
-        "its cost, what it needs, how it is used. All of it is made from the code when this site is built.\n",
-        "| kind | pages | |",
-        "|---|---|---|",
-        *(f"| [{KINDS[kind][0]}]({kind}/index.md) | {n} | {KINDS[kind][1]} |" for kind, n in number.items()),
+        f"{len(entries)} pages, one for everything that can be chosen: what it computes, its paper and file, its "
+        "weights W on [one example](#the-shared-example), its cost, what it needs, how it is used. All of it is made "
+        "from the code when this site is built. A picture has a row for each query, or for each sample of a reading, "
+        "and a column for each key; red is above zero, blue below.\n",
+    ]
+    for kind in number:
+        title, meaning, _ = KINDS[kind]
+        lines += [f"## [{title}]({kind}/index.md)\n", f"{meaning}\n", '```{raw} html\n<div class="gallery">']
+        for entry in entries:
+            if entry.kind == kind:
+                source = thumbnail(entry)
+                picture = f'<img src="{source}" alt="" width="96">' if source else ""
+                lines.append(f'<a href="{kind}/{entry.name}.html">{picture}{entry.name}</a>')
+        lines.append("</div>\n```\n")
+    lines += [
         "\n## The shared example\n",
         docstrings.markdown(docstrings.text_of(example)),
         "![Scores of the shared example](example.svg)\n",

@@ -154,8 +154,20 @@ window.attnFormula = (() => {
     return lines.join("\n");
   }
 
+  /** What makes the line of code run: imports and points, those of chapter 9, not rounded. */
+  function program(choice) {
+    const { name } = SCORES[choice.normalize === "uniform" ? "constant" : choice.score];
+    const parts = name ? [`from attn_jax.attention.scores import ${name}`] : [];
+    if (choice.read === "line") parts.push("from attn_jax.attention.signed import LocalLine");
+    const lines = ["import jax", "import jax.numpy as jnp", "", "import attn_jax", ...parts, ""];
+    lines.push("rng = jax.random.key(3)", "query = jnp.arange(0, 5, 0.1)[:, None]");
+    lines.push("x = jnp.sort(5 * jax.random.uniform(rng, (40,)))[:, None]");
+    lines.push("y = 2 * jnp.sin(x) + x + jax.random.normal(jax.random.fold_in(rng, 1), x.shape)");
+    return [...lines, code(choice)].join("\n");
+  }
+
   return {
     ...{ keys, values, queries, truth, SCORES, NORMALIZERS, READINGS },
-    ...{ weights, sample, effectiveKeys, distance, refusal, code, sum, dot },
+    ...{ weights, sample, effectiveKeys, distance, refusal, code, program, sum, dot },
   };
 })();

@@ -201,7 +201,7 @@
     root.classList.toggle("drawing", state.read === "sample");
     presets.forEach((button) => button.setAttribute("aria-pressed", "false"));
     note.textContent = state.note;
-    code.textContent = formula.code(state);
+    code.textContent = formula.program(state);
   }
 
   const opacity = (weight) => ((Math.abs(weight) / state.most) ** CONTRAST).toFixed(3);

@@ -5,6 +5,7 @@ python -m experiments.benchmarks.page
 
 import json
 import pathlib
+import re
 from typing import Any
 
 from experiments.benchmarks.turns import RESULTS
@@ -19,6 +20,11 @@ page:
 
     pip install -r requirements-oracles.txt ctranslate2
     python -m experiments.benchmarks
+"""
+SLOWER = """## Where others are faster
+
+Every table of the speeds below in which the fastest program is not ours, and how much of its speed the fastest of ours
+has (medians, from the files in experiments/results/speed).
 """
 SECTIONS = {
     "translation_speed": (
@@ -194,7 +200,7 @@ def shares(found: dict[str, Any]) -> list[str]:
     lines = ["| | ms | of the step |", "|---|--:|--:|"]
     for row in found["rows"]:
         share = 1 / row["ratio"]["median"]
-        lines.append(f"| {row['name']} | {number(row['step_ms']['p50'])} | {share:.0%} |")
+        lines.append(f"| {row['name']} | {number(row['step_ms']['p50'])} | {share:.1%} |")
     return lines
 
 
@@ -329,6 +335,35 @@ TABLES = {
 }  # all others: turns
 
 
+def rates(found: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Returns the speed of each program of a measurement by the title of its table; of normalizers, of softmax."""
+    groups = found.get("groups") or [{"title": "", "rows": found.get("rows", [])}]
+    medians = {
+        x["title"]: {y["name"]: y["per_second"]["median"] for y in x["rows"] if "per_second" in y} for x in groups
+    }
+    for title, speed in medians.items():
+        if "torch softmax" in speed:
+            medians[title] = {"ours, softmax": speed["softmax"], "torch softmax": speed["torch softmax"]}
+    for length, times in found.get("attention", {}).items():
+        medians[f"{int(length):,} positions"] = {program: 1 / time["median"] for program, time in times.items()}
+    return medians
+
+
+def slower(measurements: dict[str, dict[str, Any]]) -> list[str]:
+    """Returns a table of what another program does faster: the fastest of ours beside the fastest of the others."""
+    lines = ["| table | fastest of ours | fastest of the others | share of its speed |", "|---|---|---|--:|"]
+    for name, found in measurements.items():
+        heading = SECTIONS[name][0]
+        link = f"[{heading}](#{re.sub('[^a-z -]', '', heading.lower()).replace(' ', '-')})"
+        for title, speed in rates(found).items():
+            ours, others = ({x: speed[x] for x in speed if x.startswith("ours") is own} for own in (True, False))
+            if ours and others and max(ours.values()) < max(others.values()):
+                best = [max(side, key=side.get) for side in (ours, others)]
+                share = max(ours.values()) / max(others.values())
+                lines.append(f"| {link}{title and f', {title}'} | {best[0]} | {best[1]} | {share:.1%} |")
+    return lines
+
+
 def circumstances(found: dict[str, Any]) -> str:
     """Returns a sentence with the command, the date, the versions and the machine."""
     versions = {"jax": found["versions"]["jax"]} | found["packages"]
@@ -348,11 +383,11 @@ def section(name: str, found: dict[str, Any]) -> list[str]:
 
 def render() -> str:
     """Returns the page."""
-    lines = [INTRODUCTION]
-    for name in SECTIONS:
-        path = RESULTS / f"{name}.json"
-        if path.exists():
-            lines += section(name, json.loads(path.read_text(encoding="utf-8")))
+    paths = {name: RESULTS / f"{name}.json" for name in SECTIONS}
+    found = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.exists()}
+    lines = [INTRODUCTION, SLOWER, *slower(found), ""]
+    for name, each in found.items():
+        lines += section(name, each)
     return "\n".join([*lines, TRIED]).rstrip() + "\n"
 
 

@@ -1,15 +1,10 @@
 """The page of the matrix in headless Chromium: sort, filter, open; skipped where chromium or selenium is missing."""
 
-import shutil
-
+import chromium
 import numpy as np
 import pytest
 
 from experiments.matrix import cell, page, tables
-
-pytest.importorskip("selenium")
-CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
 
 VALUES = {"softmax": [90.0, 91, 92, 95, 96], "sparsemax": [99.0, 99, 99, 99, 99], "delta": [10.0, 20, 30, 95, 96]}
 EVIL = "</script><b>"
@@ -38,18 +33,10 @@ def measured(row, values):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
     cells = {(row, "recall"): measured(row, values) for row, values in VALUES.items()}
     path = tmp_path_factory.mktemp("page") / "matrix.html"
     path.write_text(page.render(page.data_of(cells, tables.SELF)), encoding="utf-8")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver = chromium.start()
     driver.get(path.as_uri())
     yield driver
     driver.quit()

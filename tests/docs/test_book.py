@@ -1,13 +1,16 @@
 """Chapters of the book have all their parts, and exercises with answers. Their cells run where the site is built."""
 
 import ast
-import pathlib
 import re
+import sys
+import types
 
 import pytest
 from book_cells import BOOK, cells, chapters
 
-EXERCISES = pathlib.Path(__file__).parent / "book"
+sys.path.insert(0, str(BOOK.parent / "_ext"))
+import book
+
 PARTS = ("## The equation", "## Ten lines", "## Picture", "## Experiment", "## Exercises")
 
 
@@ -43,9 +46,29 @@ def test_the_cells_of_a_chapter_are_python_with_short_lines(chapter):
 
 
 @pytest.mark.parametrize("chapter", chapters(), ids=named)
-def test_every_exercise_has_an_answer_that_is_a_test(chapter):
-    text = chapter.read_text(encoding="utf-8").split("## Exercises")[1]
-    (file,) = re.findall(r"`tests/docs/book/(test_exercises_\w+\.py)`", text)
-    answers = (EXERCISES / file).read_text(encoding="utf-8")
-    for number in re.findall(r"^(\d)\. ", text, re.MULTILINE):
-        assert f"Chapter {int(chapter.stem[:2])}, exercise {number}" in answers, number
+def test_every_exercise_has_an_answer_in_words_and_as_a_test(chapter):
+    text = chapter.read_text(encoding="utf-8")
+    numbers = re.findall(r"^(\d)\. ", text.split("## Exercises")[1], re.MULTILINE)
+    answers = book.answers(book.ROOT / book.ANSWERS.search(text)[1])
+    for number in numbers:
+        words, code = answers[int(chapter.stem[:2]), int(number)]
+        assert words and "def test_" in code
+    assert book.with_answers(text, int(chapter.stem[:2])).count("<summary>Answer</summary>") == len(numbers)
+
+
+@pytest.mark.parametrize("repository", ["", "https://github.com/OWNER/attn_jax"])
+def test_a_notebook_has_no_dead_links_and_one_to_colab_where_the_repository_is_known(repository, tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    made = tmp_path / "jupyter_execute" / "book" / "01.ipynb"
+    made.parent.mkdir(parents=True)
+    text = "[a page](02.md), [a file](repository:../x.html), [a paper](https://arxiv.org)"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)]), made)
+    app = types.SimpleNamespace(outdir=tmp_path / "html", config=types.SimpleNamespace(repository=repository))
+    context = {"meta": {"kernelspec": {"name": "python3"}}, "header_buttons": []}
+    book.notebook(app, "book/01", "page.html", context, doctree=True)
+    install, cell = nbformat.read(tmp_path / "html" / "_sources" / context["ipynb_source"], as_version=4).cells
+    assert cell.source == "a page, a file, [a paper](https://arxiv.org)"
+    assert install.source.startswith("%pip") is bool(repository)
+    links = [button["url"] for button in context["header_buttons"]]
+    there = "https://colab.research.google.com/github/OWNER/attn_jax/blob/gh-pages/_sources/book/01.ipynb"
+    assert links == ([there] if repository else [])

@@ -1,6 +1,8 @@
 """The zoo has a page with a citation for everything that can be chosen, and says the truth about it."""
 
+import base64
 import inspect
+import io
 import pathlib
 import sys
 import xml.etree.ElementTree
@@ -8,6 +10,7 @@ import xml.etree.ElementTree
 import jax
 import jax.numpy as jnp
 import numpy as np
+import PIL.Image
 import pytest
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
@@ -65,6 +68,19 @@ def test_the_page_of_a_score_has_all_its_parts(name):
     for part in (f"# {name}\n", "## On the shared example", "## Cost and constraints", "## Use", f"score={name}`"):
         assert part in page
     np.testing.assert_allclose(entry.weights().sum(axis=-1), 1, atol=1e-5)
+
+
+def test_a_page_has_no_arguments_of_a_function_beside_its_own():
+    page = zoo_pages.page(BY_NAME["normalizers", "sparsemax"])
+    assert "`entmax`:" in page and "**Args**" not in page and "**Raises**" not in page
+    assert "rows sum to 1\n" in page
+
+
+@pytest.mark.parametrize(("key", "size"), [(("scores", "dot"), (12, 12)), (("readings", "top"), (6, 10))])
+def test_the_gallery_has_a_pixel_for_each_weight(key, size):
+    picture = base64.b64decode(zoo_figures.thumbnail(BY_NAME[key]).removeprefix("data:image/png;base64,"))
+    assert PIL.Image.open(io.BytesIO(picture)).size == size
+    assert zoo_figures.thumbnail(BY_NAME["outputs", "full"]) == ""
 
 
 def test_the_cost_of_a_dot_product_is_exact():

@@ -66,7 +66,7 @@ def test_an_episode_with_closed_gates_is_its_first_state():
 
 
 def test_soft_reading_with_large_keys_is_the_argmax():
-    """Chapter 7, exercise 4."""
+    """Chapter 7, exercise 4. The differences of the scores grow with the factor, and softmax becomes one-hot."""
     u, keys, values = (jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate([(1, 3), (6, 3), (6, 2)]))
     best = values[jnp.argmax(u @ keys.T)]
     contexts = [attn_jax.attend(u, c * keys, values, score="dot").context for c in (0.1, 1, 1000)]

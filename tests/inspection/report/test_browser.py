@@ -1,8 +1,8 @@
 """Clicks and keys on a page in headless Chromium; skipped where chromium, chromedriver or selenium is missing."""
 
 import re
-import shutil
 
+import chromium
 import numpy as np
 import pytest
 
@@ -10,10 +10,6 @@ from attn_jax.evaluation.collect import Collected, Image, Map
 from attn_jax.inspection.report import run
 from attn_jax.inspection.report.page import render
 from attn_jax.inspection.report.sweep import sweep_data
-
-pytest.importorskip("selenium")
-CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 SOURCE, OUTPUT = ("平", "成", "<eos>"), ("1", "9", "-", "<eos>")
@@ -58,15 +54,7 @@ def address(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1200,900"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver = chromium.start()
     yield driver
     driver.quit()
 

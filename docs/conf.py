@@ -8,6 +8,7 @@ import importlib.util
 import os
 import pathlib
 import sys
+import tomllib
 import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,9 +24,12 @@ project_copyright = "Apache-2.0"
 version = release = attn_jax.__version__
 language = "en"
 
-# Where the repository is, such as "https://github.com/OWNER/attn_jax". With it each chapter has a link to Colab, which
-# opens the notebooks of a site that is published on the branch gh-pages.
-repository = ""
+# Once pyproject.toml names the owner of the repository, each chapter has a link to Colab, which opens the notebooks of a
+# site that is published on the branch gh-pages.
+repository = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"][
+    "Repository"
+]
+repository = "" if "/OWNER/" in repository else repository
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_copybutton"]
 extensions += ["source_pages", "book", "zoo", "api", "options", "matrix"]

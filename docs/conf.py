@@ -24,11 +24,10 @@ project_copyright = "Apache-2.0"
 version = release = attn_jax.__version__
 language = "en"
 
-# Once pyproject.toml names the owner of the repository, each chapter has a link to Colab, which opens the notebooks of a
-# site that is published on the branch gh-pages.
-repository = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"][
-    "Repository"
-]
+# Once pyproject.toml names the owner, each chapter has a link to Colab, which opens the notebooks of a site that is
+# published on the branch gh-pages.
+project_file = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+repository = project_file["project"]["urls"]["Repository"]
 repository = "" if "/OWNER/" in repository else repository
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx_copybutton"]

@@ -124,7 +124,7 @@ def test_the_page_of_options_has_each_part_once():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_in_commands_exist(page):
     text = page.read_text(encoding="utf-8")
-    own = re.findall(r'^(?:#     |[A-Z]+\[)"(\w+)"(?:: |\] = )', text, re.MULTILINE)  # added to a table, and its options
+    own = re.findall(r'^(?:#     |[A-Z]+\[)"(\w+)"(?:: |\] = )', text, re.MULTILINE)  # added to a table
     own_options = re.findall(r"^    (\w+): \w+ = option\(", text, re.MULTILINE)
     for key, value in re.findall(r"--config\.([a-z_]+(?:\.[a-z_0-9]+)*)(?:=([a-z]\w*))?", text):
         path, value = key.split("."), "" if value in own else value

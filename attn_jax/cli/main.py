@@ -4,6 +4,7 @@ python launch.py --config=configs/quickstart.py [--workdir=runs/quickstart] [--c
 python launch.py --mode=eval|predict|score|visualize|analyze|report|export --workdir=DIR [--config.KEY=VALUE ...]
 python launch.py --mode=compare --workdir=DIR --baseline=DIR
 python launch.py --sweep=experiments/X.py
+python launch.py --config=configs/quickstart.py --sweep="model.attention.normalize=softmax,sparsemax" --seeds=0..5
 """
 
 import os
@@ -25,6 +26,7 @@ from attn_jax.cli.noise import silence
 from attn_jax.errors import Interrupted, Lost, UserError, printable
 from attn_jax.paths import expanded
 from attn_jax.runs.config_files import described_configs
+from attn_jax.sweeps.grid import grid, is_grid
 
 
 class _PathParser(flags.ArgumentParser):
@@ -56,7 +58,14 @@ MEASURED = flags.DEFINE_enum("measured", "result", ["result", "eval"], "Numbers 
 OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config with their meanings and exit.")
 CONFIGS = flags.DEFINE_boolean("configs", False, "Print the names of the configs, what each trains, and exit.")
 VERSION = flags.DEFINE_boolean("version", False, "Print the version and exit.")
-SWEEP = _path("sweep", "File whose sweep() yields dicts of overrides; each is a run.")
+SWEEP = flags.DEFINE_multi(
+    _PathParser(),
+    flags.ArgumentSerializer(),
+    "sweep",
+    [],
+    'File whose sweep() yields dicts of overrides, each a run; or "KEY=VALUE,VALUE; KEY=..." for all combinations.',
+)
+SEEDS = flags.DEFINE_string("seeds", "", "Seeds, short for --config.seeds: 0..5 for six, or 0,2,7.")
 AT_ONCE = flags.DEFINE_integer("at_once", 1, "Number of runs of a sweep at the same time.")
 COMMANDS = flags.DEFINE_boolean("commands", False, "Print the command of each run of a sweep, and run none.")
 COORDINATOR = flags.DEFINE_string("coordinator", "", "host:port of process 0, for training with several processes.")
@@ -121,7 +130,10 @@ def _run_command(argv: list[str]) -> None:
 def _sweep(overrides: list[str]) -> None:
     from attn_jax.sweeps.sweep import run_sweep
 
-    run_sweep(pathlib.Path(SWEEP.value), WORKDIR.value, overrides, AT_ONCE.value, COMMANDS.value)
+    path, rows = pathlib.Path(SWEEP.value[-1]), None
+    if is_grid(SWEEP.value):
+        path, rows = pathlib.Path(f"{pathlib.Path(CONFIG.value).stem}_sweep"), grid(CONFIG.value, SWEEP.value)
+    run_sweep(path, WORKDIR.value, overrides, AT_ONCE.value, COMMANDS.value, rows)
 
 
 def _report_of_a_sweep(folder: pathlib.Path) -> None:

@@ -87,7 +87,7 @@ def test_options_may_be_in_files(tmp_path):
         assert overrides == ["--config.train.num_steps=9", "--config.name=a b '#1'", "--config.seeds=(3,)"]
         assert flags.FLAGS["mode"].value == "eval"
     (tmp_path / "whole").write_text(f"{QUICKSTART}\n--config.model.hidden_size=64\n--workdir=x\n")
-    assert parsed("--sweep=x.py", "--workdir=y") == (None, []) and main.SWEEP.value == "x.py"
+    assert parsed("--sweep=x.py", "--workdir=y") == (None, []) and main.SWEEP.value == ["x.py"]
     config, _ = parsed(f"--flagfile={tmp_path}/whole")
     assert config.model.hidden_size == 64 and flags.FLAGS["workdir"].value == "x"
 

@@ -28,7 +28,7 @@ from attn_jax.training.loop import CallbackResult, Meter
 from attn_jax.training.metrics_writer import MetricsWriter
 from attn_jax.training.optimizers import SinceBest, halve, plateau_scale
 from attn_jax.training.parallel import Parallel
-from attn_jax.types import Params, PyTree
+from attn_jax.types import Batch, Params, PyTree
 
 
 def check_processes(task: Task | PointsTask) -> None:
@@ -139,6 +139,18 @@ class Callbacks:
     run: Run
     writer: MetricsWriter | None  # None in all processes but the first
     progress: Progress
+
+    def __post_init__(self):
+        self.shapes: set[tuple] = set()  # of batches, each of which is compiled once
+
+    def batch_at(self, step: int) -> Batch:
+        """Returns the batch of a step, and tells the progress line if its step has to be compiled first."""
+        batch = self.run.batches.batch_at(step)
+        shape = tuple(np.shape(x) for x in jax.tree.leaves(batch))
+        if shape not in self.shapes:
+            self.shapes.add(shape)
+            self.progress.compiles()
+        return batch
 
     def save(self, step: int, state: PyTree, metrics: dict | None = None) -> None:
         """Saves a checkpoint of the state on the devices."""

@@ -318,7 +318,7 @@ def _fit(run: Run, callbacks: Callbacks, state: PyTree, start: int, should_stop:
     result = fit(
         run.parallel,
         state,
-        run.batches.batch_at,
+        callbacks.batch_at,
         start=start,
         num_steps=run.num_steps,
         every=every,

@@ -34,7 +34,8 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str], list[Notes]]:
     Raises:
         UserError: an unknown flag, key or file, a value of the wrong type, or a stray argument.
     """
-    argv = [argv[0], *_last(_join(_with_files(argv[1:])))]
+    bare = {"-options": "--options=", "--options": "--options="}  # an option whose value may be left out
+    argv = [argv[0], *_last(_join([bare.get(argument, argument) for argument in _with_files(argv[1:])]))]
     given = {name: value for name, value in map(split, argv[1:]) if name}
     if given.get("config") == "":
         raise UserError("--config= names no file; expected a config such as --config=configs/quickstart.py")
@@ -129,7 +130,7 @@ def _check_sweep(given: dict[str, Any]) -> None:
     elif len(texts) > 1 or "config" in given:
         more = f"--config={given['config']}" if "config" in given else f"--sweep={texts[1]}"
         raise UserError(f"--sweep={texts[0]} takes no {more}: it trains the runs that the file names")
-    for name, unset in {"mode": "train", "options": False, "num_processes": 1}.items():
+    for name, unset in {"mode": "train", "options": None, "num_processes": 1}.items():
         if name in given and given[name] != unset:
             raise UserError(f"--sweep={texts[0]} takes no --{name}={given[name]}: it trains runs")
 

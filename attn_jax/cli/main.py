@@ -55,7 +55,9 @@ GOLD = _path("gold", "File of the true word alignments of the pairs in Talp form
 NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 50, "Number of examples whose attention a report shows (report).")
 BASELINE = _path("baseline", "Work directory that --workdir is compared with (compare).")
 MEASURED = flags.DEFINE_enum("measured", "result", ["result", "eval"], "Numbers of the training or of eval (compare).")
-OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config with their meanings and exit.")
+OPTIONS = flags.DEFINE_string(
+    "options", None, "Print the options of the config with their meanings and exit; =TEXT: those that have the text."
+)
 CONFIGS = flags.DEFINE_boolean("configs", False, "Print the names of the configs, what each trains, and exit.")
 VERSION = flags.DEFINE_boolean("version", False, "Print the version and exit.")
 SWEEP = flags.DEFINE_multi(
@@ -119,10 +121,10 @@ def _run_command(argv: list[str]) -> None:
         _report_of_a_sweep(pathlib.Path(WORKDIR.value))
     elif config is None:
         raise UserError("nothing to do: give --config=configs/X.py to train, or --mode and --workdir")
-    elif OPTIONS.value:
+    elif OPTIONS.value is not None:
         from attn_jax.cli.reference import describe
 
-        print(describe(config), flush=True)
+        print(describe(config, OPTIONS.value), flush=True)
     else:
         _run_mode(config, overrides, str(notes[0]))
 

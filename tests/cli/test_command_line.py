@@ -11,6 +11,7 @@ from absl import flags
 
 from attn_jax.cli import commands, main
 from attn_jax.cli.command_line import parse
+from attn_jax.cli.reference import describe
 from attn_jax.data.files import save_json
 from attn_jax.errors import UserError
 from attn_jax.runs.config_files import load_file
@@ -284,3 +285,18 @@ def test_a_process_that_lost_the_others_does_not_wait_for_them(monkeypatch, caps
     main.main(["launch.py", QUICKSTART, "--workdir=nowhere", *several])
     assert (ends, joined) == ([1], [("host:1", 2, 1)])
     assert capsys.readouterr().err.startswith("launch.py: another process of the training is gone: UNKNOWN: Gloo")
+
+
+def test_options_are_those_that_have_the_text():
+    config, _ = parsed(QUICKSTART, "--options", "--workdir=x")
+    assert flags.FLAGS["options"].value == ""
+    whole, some = (describe(config, text).splitlines() for text in ("", "Attention.Score"))
+    assert "  name = 'quickstart'" in whole[1] and all(line in whole for line in some)
+    assert some[0] == "model:" and all("model.attention.score" in line for line in some[1:]) and len(some) > 1
+    with pytest.raises(UserError, match="--options=atention: no key or meaning of an option has it; did you mean att"):
+        describe(config, "atention")
+
+
+def test_a_key_of_another_part_names_the_choice_that_brings_it():
+    with pytest.raises(UserError, match="it is an option of model.objective hard, .*: set model.objective=hard"):
+        parsed(QUICKSTART, "--config.model.objective.reading=reinforce")

@@ -25,7 +25,7 @@ from attn_jax.evaluation.paired import (
     signature_of,
 )
 from attn_jax.evaluation.statistics import LEVEL, Comparison, almost_stochastic_order, holm, seeds_needed
-from attn_jax.evaluation.tables import difference_cell, markdown
+from attn_jax.evaluation.tables import QUESTIONS, difference_cell, enough_seeds, markdown
 from attn_jax.runs import results
 from attn_jax.runs.sentences import EVAL_FILE, FILE
 from attn_jax.runs.tree import flatten
@@ -161,19 +161,17 @@ def comparison_lines(found: dict[str, Any]) -> list[str]:
     elif not any(row["seeds"] for row in found["rows"]):
         lines.append("over seeds: nothing to compare, since an ensemble is of no single seed")
     else:
-        needed = seeds_needed(LEVEL, sum(row["seeds"] is not None for row in found["rows"]))
-        few = f"; fewer than {needed} seeds are too few for any conclusion"
+        compared = sum(row["seeds"] is not None for row in found["rows"])
+        few = f"; fewer than {enough_seeds(compared, 'metrics')} are too few for any conclusion"
         lines.append(
             f"over seeds: {count} pairs, {LEVEL:.0%} interval of Student's t; p of the exact sign-flip test, adjusted "
-            f"by Holm{few if count < needed else ', * at most 0.05'}"
+            f"by Holm{few if count < seeds_needed(LEVEL, compared) else ', * at most 0.05'}"
         )
         lines.append("effect: mean of the differences over their standard deviation; order: almost stochastic order,")
         lines.append("  below 0.2 the run is better in almost all quantiles of its seeds (needs about ten of them)")
     if any(row["sentences"] for row in found["rows"]):
-        lines.append(
-            f"over sentences: {LEVEL:.0%} interval and p of the paired bootstrap, * at most 0.05 after Holm: of these "
-            "trained models, not of other seeds"
-        )
+        lines.append(f"over sentences: {LEVEL:.0%} interval and p of the paired bootstrap, * at most 0.05 after Holm")
+        lines.append(QUESTIONS)
     elif found["without_sentences"]:
         lines.append(
             f"over sentences: no statistics in {' and '.join(found['without_sentences'])}; --mode=eval of both writes "

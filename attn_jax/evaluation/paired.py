@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attn_jax.evaluation.kinds import find_metric
+from attn_jax.evaluation.kinds import find_metric, possible
 from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.statistics import LEVEL, Comparison, common, compare, paired_bootstrap
 
@@ -142,7 +142,7 @@ def over_seeds(result: Result, baseline: Result, metric: str, level: float = LEV
     values, others = by_seed(result, metric), by_seed(baseline, metric)
     if len(set(values) & set(others)) < 2:
         return None
-    return compare(*common(values, others), level)
+    return compare(*common(values, others), level, possible(metric))
 
 
 def over_sentences(

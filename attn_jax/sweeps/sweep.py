@@ -21,7 +21,7 @@ from attn_jax.data.files import check_links, is_link, save_json
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.paired import changed_data
 from attn_jax.evaluation.provenance import provenance
-from attn_jax.evaluation.tables import answers, differences_table, results_table, sentence_differences_table
+from attn_jax.evaluation.tables import DEVIATION, answers, differences_table, results_table, sentence_differences_table
 from attn_jax.notices import notice
 from attn_jax.runs.locks import lock
 from attn_jax.runs.results import read_finished, read_result
@@ -218,8 +218,9 @@ def table(folder: pathlib.Path, todo: list[Job]) -> str:
         return ""
     results = {name: row.result for name, row in rows.items()}
     sentences = {name: row.sentences for name, row in rows.items() if row.sentences}
-    tables = results_table(results), differences_table(results), sentence_differences_table(results, sentences)
-    return "\n\n".join(filter(None, (*tables, "\n".join(changed_data(results)), answers(results))))
+    tables = differences_table(results), sentence_differences_table(results, sentences)
+    lines = "\n".join(changed_data(results)), answers(results)
+    return "\n\n".join(filter(None, (results_table(results), DEVIATION, *tables, *lines)))
 
 
 def _done(folder: pathlib.Path, job: Job) -> bool:

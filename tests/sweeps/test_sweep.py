@@ -115,7 +115,7 @@ def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
         sweep.run_sweep(path, str(folder), common)
     out, err = capsys.readouterr()
     table = ["| run | loss | bleu | seeds |", "| --- | --- | --- | --- |", "| seed=0 | 1.25 ± 0.5 | 30 | 2 |"]
-    assert out.splitlines() == table
+    assert out.splitlines() == [*table, "", "± standard deviation over the seeds"]
     log = folder / names[1] / "log.txt"
     assert err.splitlines() == [
         f"sweep         1/2  {names[0]}",
@@ -142,7 +142,7 @@ def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
     sweep.run_sweep(fake(0, 1), str(folder), ["--config.data_dir=elsewhere", "--config.train.num_steps=5"])
     out, err = capsys.readouterr()
     assert f"              finished before: {folder / names[0] / 'result.json'}" in err.splitlines()
-    first, second = (part.splitlines() for part in out.split("\n\n")[:2])
+    first, _, second = (part.splitlines() for part in out.split("\n\n")[:3])
     assert len(first) == 4 and first[:3] == table
     assert second[0] == "| difference to seed=0 | loss |" and len(second) == 3
 

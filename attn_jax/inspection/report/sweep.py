@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from attn_jax.evaluation.kinds import possible
 from attn_jax.evaluation.paired import Result, Sentences
 from attn_jax.evaluation.statistics import LEVEL, t_interval
 from attn_jax.evaluation.tables import differences_rows, results_rows, sentence_differences_rows
@@ -53,7 +54,7 @@ def figure_of(results: Mapping[str, Result]) -> list[dict[str, Any]]:
             if metric not in result["metrics"]:
                 continue
             values = result["metrics"][metric]["seeds"]
-            interval = t_interval(values) if len(values) > 1 else None
+            interval = t_interval(values, within=possible(metric)) if len(values) > 1 else None
             runs.append(
                 {
                     "name": name,

@@ -95,13 +95,16 @@ class Run:
             "plateau": self.plateau.state,
             "seconds": self.trained_seconds,
             "finished": self.finished,
+            "num_steps": self.num_steps,
             "data": self.data,
             "splits": self.splits,
             "skipped": sorted(self.skipped),
         }
 
-    def remember(self, extra: dict) -> None:
-        """Restores the numbers from the `extra` of a checkpoint.
+    def remember(self, extra: dict, step: int) -> None:
+        """Restores the numbers from the `extra` of the checkpoint of a step.
+
+        A run that ended at its last step, and has become longer, is not finished.
 
         Raises:
             UserError: the checkpoint was trained on other sentences.
@@ -114,7 +117,8 @@ class Run:
                 )
         self.splits = extra.get("splits", {}) | self.splits  # has the splits that a run reads only at its beginning
         self.meter.state, self.best.state, self.plateau.state = extra["meter"], extra["best"], extra["plateau"]
-        self.seconds, self.finished = extra["seconds"], extra["finished"]
+        before = extra.get("num_steps", self.num_steps)  # earlier versions could not make a run longer
+        self.seconds, self.finished = extra["seconds"], extra["finished"] and not step == before < self.num_steps
         self.skipped |= set(extra.get("skipped", ()))  # earlier versions never left out a batch
 
     def begin_again(self) -> None:

@@ -222,7 +222,7 @@ def test_a_refused_sweep_runs_nothing_and_leaves_the_order_of_the_one_before(fak
     sweep.run_sweep(fake(1, 0), str(folder), [])
     (job,) = sweep.planned(sweep.jobs(path := fake(0)), folder)
     config = config_of(job)
-    config.train.num_steps += 1
+    config.train.eval_every += 1
     save_config(folder / job.name, config)
     (folder / job.name / "result.json").touch()
     if not finished:

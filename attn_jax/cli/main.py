@@ -1,5 +1,6 @@
 """Trains, evaluates and applies attention models.
 
+python launch.py --config=new > mine.py
 python launch.py --config=configs/quickstart.py [--workdir=runs/quickstart] [--config.model.hidden_size=64 ...]
 python launch.py --mode=eval|predict|score|visualize|analyze|report|export --workdir=DIR [--config.KEY=VALUE ...]
 python launch.py --mode=compare --workdir=DIR --baseline=DIR
@@ -25,8 +26,10 @@ from attn_jax.cli.modes import MODES, modes_with
 from attn_jax.cli.noise import silence
 from attn_jax.errors import Interrupted, Lost, UserError, printable
 from attn_jax.paths import expanded
-from attn_jax.runs.config_files import described_configs
+from attn_jax.runs.config_files import described_configs, find_config
 from attn_jax.sweeps.grid import grid, is_grid
+
+NEW = "new"  # name of the config that is printed
 
 
 class _PathParser(flags.ArgumentParser):
@@ -73,7 +76,7 @@ COMMANDS = flags.DEFINE_boolean("commands", False, "Print the command of each ru
 COORDINATOR = flags.DEFINE_string("coordinator", "", "host:port of process 0, for training with several processes.")
 NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "Number of processes that train together.")
 PROCESS_ID = flags.DEFINE_integer("process_id", 0, "Index of this process, from 0.")
-CONFIG = _path("config", "Config file, or name of a config; override with --config.key=value.")
+CONFIG = _path("config", "Config file, or name of a config, or new; override with --config.key=value.")
 
 
 def main(argv: list[str]) -> int:
@@ -121,6 +124,10 @@ def _run_command(argv: list[str]) -> None:
         _report_of_a_sweep(pathlib.Path(WORKDIR.value))
     elif config is None:
         raise UserError("nothing to do: give --config=configs/X.py to train, or --mode and --workdir")
+    elif CONFIG.value == NEW:
+        if overrides:
+            raise UserError(f"--config={NEW} prints a config to begin with; leave {overrides[0]} out")
+        print(find_config(NEW).read_text(encoding="utf-8"), end="", flush=True)
     elif OPTIONS.value is not None:
         from attn_jax.cli.reference import describe
 

@@ -13,8 +13,9 @@ from attn_jax.cli import commands, main
 from attn_jax.cli.command_line import parse
 from attn_jax.cli.reference import describe
 from attn_jax.data.files import save_json
+from attn_jax.data.text_tables import is_text_table
 from attn_jax.errors import UserError
-from attn_jax.runs.config_files import load_file
+from attn_jax.runs.config_files import load_config_file, load_file
 from attn_jax.runs.options import change
 from attn_jax.runs.workdir import plain
 from configs import base
@@ -300,3 +301,15 @@ def test_options_are_those_that_have_the_text():
 def test_a_key_of_another_part_names_the_choice_that_brings_it():
     with pytest.raises(UserError, match=r"it is an option of model\.objective hard, .*: set model\.objective=hard"):
         parsed(QUICKSTART, "--config.model.objective.reading=reinforce")
+
+
+def test_the_config_to_begin_with_is_printed_and_is_one_of_ones_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["launch.py", "--config=new"])
+    assert main.main(sys.argv) == 0
+    (tmp_path / "mine.py").write_text(text := capsys.readouterr().out)
+    assert load_config_file(str(tmp_path / "mine.py")).name == "mine"
+    (tmp_path / "theirs.py").write_text(text.replace('DATA = ""', 'DATA = "my_data"'))
+    config = load_config_file(str(tmp_path / "theirs.py"))
+    assert (config.task.name, config.data_dir) == ("parallel_text", "my_data") and is_text_table(config.task.train[0])
+    assert main.main([*sys.argv, "--config.seed=1"]) == 1
+    assert "--config=new prints a config to begin with; leave --config.seed=1 out" in capsys.readouterr().err

@@ -27,7 +27,7 @@ class Progress:
     """Context manager that shows a progress line of `total` steps, `start` of them done before, and ends it on exit.
 
     Speed and time left are estimated from the last `window` seconds. The time before the first update, which is
-    compilation, and the time within `pause` do not count.
+    compilation, the time before that of a step that `compiles`, and the time within `pause` do not count.
     """
 
     def __init__(
@@ -51,13 +51,21 @@ class Progress:
         self.history: collections.deque = collections.deque()  # (time less pauses, step, units done)
         self.paused, self.mark = 0.0, None  # seconds in pauses; (time less pauses, units done) of the last lap
         self.step, self.units, self.values = start, 0.0, {}
+        self.compiling = False
         self.written_at: float | None = None
         self.written = ""
+
+    def compiles(self) -> None:
+        """Says that the next update comes after a compilation: the estimate begins anew there."""
+        self.compiling = True
 
     def update(self, step: int, units: Real = 0.0, **values: Real) -> None:
         """Sets the number of steps done, adds `units` (tokens), and shows `values` by name."""
         now = self.clock()
         self.step, self.units, self.values = step, self.units + units, {**self.values, **values}
+        if self.compiling:
+            self.history.clear()
+            self.compiling = False
         self.history.append((now - self.paused, step, self.units))
         if self.mark is None:
             self.mark = now - self.paused, self.units

@@ -32,7 +32,8 @@ from attn_jax.runs.build import build_task  # noqa: E402
 from attn_jax.runs.options import resolve  # noqa: E402
 from attn_jax.runs.snapshot import restore  # noqa: E402
 from attn_jax.runs.workdir import load_config  # noqa: E402
-from attn_jax.sweeps.sweep import Job, named, run_jobs  # noqa: E402
+from attn_jax.sweeps.jobs import Job, named, placed  # noqa: E402
+from attn_jax.sweeps.sweep import run_jobs  # noqa: E402
 from attn_jax.tasks import Task  # noqa: E402
 from attn_jax.tasks.stories.worlds import generate  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
@@ -289,8 +290,8 @@ def main(argv: list[str] | None = None) -> None:
     numbers = [n for n in options.tasks.split(",") if n]
     if wrong_ones := [n for n in numbers if not n.isdecimal() or int(n) not in family.tasks]:
         raise UserError(f"--tasks={options.tasks}: {wrong_ones[0]} is not one of {', '.join(map(str, family.tasks))}")
-    todo = list(named(runs(options.family, tuple(map(int, numbers)) or TASKS), pathlib.Path(__file__)))
     folder = pathlib.Path(options.runs)
+    todo = placed(named(runs(options.family, tuple(map(int, numbers)) or TASKS), pathlib.Path(__file__)), folder)
     overrides = [f"--config.data_dir={options.data_dir}", *common]
     of_sweep.check(todo, folder, overrides)
     failed = [] if options.table else run_jobs(todo, folder, overrides)

@@ -34,7 +34,8 @@ from attn_jax.evaluation.paired import over_sentences  # noqa: E402
 from attn_jax.evaluation.statistics import LEVEL, compare  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.runs.sentences import read_sentences  # noqa: E402
-from attn_jax.sweeps.sweep import jobs, run_jobs  # noqa: E402
+from attn_jax.sweeps.jobs import jobs, placed  # noqa: E402
+from attn_jax.sweeps.sweep import run_jobs  # noqa: E402
 from experiments import raw  # noqa: E402
 
 REPETITIONS, GROUP, PER_RUN = 40, 8, 320
@@ -138,7 +139,7 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     path = options.out / "null_differences.json"
     begun = raw.begin(path)
-    todo = list(jobs(pathlib.Path(__file__)))
+    todo = placed(jobs(pathlib.Path(__file__)), options.runs)
     if failed := run_jobs(todo, options.runs, [], at_once=1):
         raise UserError(f"{len(failed)} runs failed: {', '.join(failed)}")
     results = measure([options.runs / job.name for job in todo])

@@ -12,10 +12,8 @@ from attn_jax.data.files import load_json
 from attn_jax.errors import UserError
 from attn_jax.evaluation.tables import differences_table, results_table
 from attn_jax.paths import user_path
-from attn_jax.runs.config_files import load_config_file
-from attn_jax.runs.overrides import override
 from attn_jax.runs.workdir import check_result
-from attn_jax.sweeps.sweep import RESULTS, Job, jobs, overrides_of
+from attn_jax.sweeps.jobs import Job, config_of, jobs, placed
 from experiments import raw
 
 KEPT = ("seeds", "steps", "metrics", "train_seconds", "commit")  # of result.json
@@ -32,7 +30,7 @@ def finished(script: pathlib.Path, variants: Iterable[Any], runs: pathlib.Path) 
     Raises:
         UserError: none has, or one is of another config.
     """
-    todo = list(jobs(script))
+    todo = placed(jobs(script), runs)
     check(todo, runs)
     folders = {variant: runs / job.name for variant, job in zip(variants, todo, strict=True)}
     found = {variant: folder for variant, folder in folders.items() if (folder / "result.json").exists()}
@@ -44,17 +42,15 @@ def finished(script: pathlib.Path, variants: Iterable[Any], runs: pathlib.Path) 
 def check(todo: Iterable[Job], runs: pathlib.Path, common: Sequence[str] = ()) -> None:
     """Checks that finished runs are of the configs of their jobs, of which their names are a part.
 
-    `common` are the overrides of all jobs; those that the sweep was given, where they are kept.
+    `common` are the overrides of all jobs.
 
     Raises:
         UserError: one is of another config, whose file was changed since.
     """
-    kept = load_json(runs / RESULTS)["runs"] if (runs / RESULTS).exists() else {}
     for job in todo:
-        where, own = runs / job.name, [*common, *overrides_of(job)]
+        where = runs / job.name
         if (where / "result.json").exists() and (where / "config.json").exists():
-            overrides = kept.get(job.name, {}).get("overrides", own)
-            check_result(where, override(load_config_file(job.config), overrides))
+            check_result(where, config_of(job, common))
 
 
 def tables(runs: dict[str, dict[str, Any]]) -> str:

@@ -31,7 +31,8 @@ from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.paths import user_path  # noqa: E402
 from attn_jax.runs.workdir import load_config  # noqa: E402
-from attn_jax.sweeps.sweep import Job, jobs, run_jobs  # noqa: E402
+from attn_jax.sweeps.jobs import Job, jobs, placed  # noqa: E402
+from attn_jax.sweeps.sweep import run_jobs  # noqa: E402
 from attn_jax.tasks.synthetic.zipf import ZipfSource  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
@@ -221,7 +222,7 @@ def briefly(job: Job) -> Job:
 def with_layer(job: Job, name: str) -> Job:
     """Returns a run with another output layer."""
     overrides = job.overrides | {"model.output.name": name}
-    return Job(job.name.replace(f"name={job.overrides['model.output.name']}", f"name={name}"), job.config, overrides)
+    return Job(job.name.replace(job.overrides["model.output.name"], name), job.config, overrides)
 
 
 def report(
@@ -244,7 +245,7 @@ def report(
     parser.add_argument("--time", action="store_true", help="train the short runs")
     parser.add_argument("--out", type=user_path, default=RESULTS / f"{path.stem}.md")
     args, common = parser.parse_known_args(argv)
-    todo = {job.overrides["model.output.name"]: job for job in jobs(path)}
+    todo = {job.overrides["model.output.name"]: job for job in placed(jobs(path), args.runs)}
     timed = todo | {name: with_layer(todo[of], name) for name, of in same.items()}
     if args.time:
         train_briefly(list(timed.values()), args.timed, common)

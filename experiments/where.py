@@ -40,7 +40,8 @@ from attn_jax.runs.build import build_setup, build_task  # noqa: E402
 from attn_jax.runs.options import change, resolve  # noqa: E402
 from attn_jax.runs.snapshot import kept_of, own_split, restore  # noqa: E402
 from attn_jax.runs.workdir import load_config  # noqa: E402
-from attn_jax.sweeps.sweep import Job, named, run_jobs  # noqa: E402
+from attn_jax.sweeps.jobs import Job, named, placed  # noqa: E402
+from attn_jax.sweeps.sweep import run_jobs  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 from experiments.soft_vs_hard import EXACT, hard  # noqa: E402
 
@@ -278,7 +279,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
     begun = raw.begin(path)
     names = SMALL if args.small else (*FRESH, *STARTED)
-    todo = list(named(sweep(args.runs, names), pathlib.Path(__file__)))
+    todo = placed(named(sweep(args.runs, names), pathlib.Path(__file__)), folder)
     of_sweep.check(todo, folder, common)
     failed = [] if args.table else train(todo, folder, common)
     found = collect(todo, folder, names)

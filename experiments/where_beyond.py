@@ -24,7 +24,7 @@ from attn_jax.runs.build import build_setup  # noqa: E402
 from attn_jax.runs.options import resolve  # noqa: E402
 from attn_jax.runs.snapshot import restore  # noqa: E402
 from attn_jax.runs.workdir import load_config  # noqa: E402
-from attn_jax.sweeps.sweep import named  # noqa: E402
+from attn_jax.sweeps.jobs import named, placed  # noqa: E402
 from attn_jax.tasks.images.scenes import ScenesOptions  # noqa: E402
 from experiments import of_sweep, raw, where  # noqa: E402
 
@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     folder, names, path = pathlib.Path(args.runs), (*where.FRESH, *where.STARTED), args.out / f"{NAME}.json"
     begun = raw.begin(path)
-    jobs = list(named(where.sweep(args.runs), pathlib.Path(where.__file__)))
+    jobs = placed(named(where.sweep(args.runs), pathlib.Path(where.__file__)), folder)
     of_sweep.check(jobs, folder)
     found = {
         variant: measure(folder / job.name)

@@ -23,7 +23,8 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.paths import expanded, user_path  # noqa: E402
-from attn_jax.sweeps.sweep import named, run_jobs  # noqa: E402
+from attn_jax.sweeps.jobs import named, placed  # noqa: E402
+from attn_jax.sweeps.sweep import run_jobs  # noqa: E402
 from experiments import of_sweep, raw, where  # noqa: E402
 
 RUNS = "runs/xu_tricks"
@@ -93,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             f"unknown argument {wrong[0]!r}; expected --config.KEY=VALUE, --start, --runs, --out or --table"
         )
     begun = raw.begin(path)
-    todo = list(named(sweep(args.start), pathlib.Path(__file__)))
+    todo = placed(named(sweep(args.start), pathlib.Path(__file__)), folder)
     of_sweep.check(todo, folder, common)
     failed = [] if args.table else run_jobs(todo, folder, common)
     found = where.collect(todo, folder, tuple(VARIANTS))

@@ -43,6 +43,20 @@ def test_speed_is_of_the_last_seconds_and_without_the_compilation():
     assert "15:01 left" in bar.line()
 
 
+def test_the_compilation_of_a_later_step_does_not_count():
+    """Of a batch of another shape: no time left is told before two steps in a row have run."""
+    clock = Clock()
+    bar = Progress("training", 360, stream=Stream(False), clock=clock)
+    for step in (1, 2):
+        bar.compiles()
+        clock.now += 100.0
+        bar.update(step, 10)
+        assert bar.line().endswith(f"{step}/360")
+    clock.now += 1.0
+    bar.update(3, 10)
+    assert bar.line().endswith("3/360  10 tokens/s  5:57 left")
+
+
 def test_a_pause_does_not_count():
     """Ten tokens a second; an evaluation that took an hour changes neither speed nor time left."""
     clock = Clock()

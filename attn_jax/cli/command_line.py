@@ -17,6 +17,7 @@ from attn_jax.runs.config_files import load_config_file
 from attn_jax.runs.overrides import override, split
 from attn_jax.runs.tree import Notes
 from attn_jax.runs.workdir import load_config
+from attn_jax.sweeps.grid import is_grid, read_seeds
 from attn_jax.sweeps.sweep_folder import is_sweep
 
 FOLDER_MODES = ("report",)  # modes whose --workdir may also be the folder of a sweep
@@ -33,10 +34,13 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str], list[Notes]]:
     Raises:
         UserError: an unknown flag, key or file, a value of the wrong type, or a stray argument.
     """
-    argv = [argv[0], *_last(_join(_with_files(argv[1:])))]
+    bare = {"-options": "--options=", "--options": "--options="}  # an option whose value may be left out
+    argv = [argv[0], *_last(_join([bare.get(argument, argument) for argument in _with_files(argv[1:])]))]
     given = {name: value for name, value in map(split, argv[1:]) if name}
     if given.get("config") == "":
         raise UserError("--config= names no file; expected a config such as --config=configs/quickstart.py")
+    if "seeds" in given:
+        argv.append(f"--config.seeds={read_seeds(given['seeds'])}")
     overrides = [argument for argument in argv[1:] if split(argument)[0].startswith("config.")]
     known = [name for name in flags.FLAGS if _is_own(name)]
     for name in given:  # options of absl's log, which have no effect here
@@ -117,13 +121,18 @@ def _check_options(given: dict[str, Any]) -> None:
 
 def _check_sweep(given: dict[str, Any]) -> None:
     """Raises a UserError for an option that a sweep does not read."""
-    if not given["sweep"]:
-        raise UserError("--sweep is empty; expected a file such as experiments/scores.py")
-    for name, unset in {"mode": "train", "config": None, "options": False, "num_processes": 1}.items():
+    texts = given["sweep"]
+    if not all(texts):
+        raise UserError("--sweep is empty; expected a file such as experiments/scores.py, or KEY=VALUE,VALUE")
+    if is_grid(texts):
+        if "config" not in given:
+            raise UserError(f"--sweep={texts[0]} needs --config=FILE, whose options it changes")
+    elif len(texts) > 1 or "config" in given:
+        more = f"--config={given['config']}" if "config" in given else f"--sweep={texts[1]}"
+        raise UserError(f"--sweep={texts[0]} takes no {more}: it trains the runs that the file names")
+    for name, unset in {"mode": "train", "options": None, "num_processes": 1}.items():
         if name in given and given[name] != unset:
-            raise UserError(
-                f"--sweep={given['sweep']} takes no --{name}={given[name]}: it trains the runs that the file names"
-            )
+            raise UserError(f"--sweep={texts[0]} takes no --{name}={given[name]}: it trains runs")
 
 
 def _is_own(name: str) -> bool:

@@ -25,11 +25,11 @@ from attn_jax.evaluation.paired import (
     signature_of,
 )
 from attn_jax.evaluation.statistics import LEVEL, Comparison, almost_stochastic_order, holm, seeds_needed
-from attn_jax.evaluation.tables import difference_cell, markdown
+from attn_jax.evaluation.tables import QUESTIONS, difference_cell, enough_seeds, markdown
 from attn_jax.runs import results
-from attn_jax.runs.results import read_result
-from attn_jax.runs.sentences import EVAL_FILE, FILE, read_sentences
+from attn_jax.runs.sentences import EVAL_FILE, FILE
 from attn_jax.runs.tree import flatten
+from attn_jax.sweeps.sweep_folder import row_of
 
 FILES = {"result": (results.FILE, FILE), "eval": (results.EVAL_FILE, EVAL_FILE)}
 UNITS = ("sentences", "images", "points")
@@ -41,7 +41,7 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
     Returns:
         {"workdir", "baseline", "split", "seeds": common seeds, "without_sentences": folders without statistics of
         sentences, "left_out": {metric: how each run measured it}, "data": lines on data that was changed,
-        "decode": {option: its values} where they differ,
+        "decode": {option: its values} where they differ, "united": runs of other seeds that are read together,
         "rows": [{"metric", "value", "baseline", "seeds", "order", "sentences"}]}. In a row, "seeds" and
         "sentences" are comparisons or None, {"difference", "low", "high", "p_value", "adjusted" (by Holm),
         "effect_size", "concludes"}; "order" is the bound of almost stochastic order that the run is better, None for
@@ -50,16 +50,13 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
     Raises:
         UserError: a file is missing or damaged, or the runs share no metric or no seed, or have different sentences.
     """
-    name, statistics = FILES[measured]
+    name, _ = FILES[measured]
     for folder in (workdir, baseline):
         if (folder / "config.json").exists() and not (folder / name).exists():
             first = "--mode=eval" if measured == "eval" else "--mode=train"
             raise UserError(f"{folder} has no {name} yet; run --workdir={folder} {first} before")
-    ours, theirs = (read_result(folder / name) for folder in (workdir, baseline))
-    paths = {folder: folder / statistics for folder in (workdir, baseline)}
-    given = {workdir: ours, baseline: theirs}
-    found = {folder: read_sentences(path, given[folder]) for folder, path in paths.items() if path.exists()}
-    mine, other = found.get(workdir), found.get(baseline)
+    rows_read = [row_of(folder, FILES[measured]) for folder in (workdir, baseline)]
+    (ours, mine), (theirs, other) = ((row.result, row.sentences) for row in rows_read)
     if not (mine and other):
         check_same_split(workdir, ours, baseline, theirs)
     if not same_examples(ours, theirs) or (mine and other and mine["checksum"] != other["checksum"]):
@@ -95,7 +92,9 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
     about |= {"left_out": {metric: [signature_of(result, metric) for result in (theirs, ours)] for metric in left_out}}
     about |= {"data": changed_data({str(baseline): theirs, str(workdir): ours})}
     about |= {"decode": _differing(*(flatten(result.get("decode") or {}) for result in (theirs, ours)))}
-    return about | {"without_sentences": [str(path) for path in paths if path not in found], "rows": rows}
+    about |= {"united": [list(map(str, row.runs)) for row in rows_read if len(row.runs) > 1]}
+    without = [str(folder) for folder, row in zip((workdir, baseline), rows_read, strict=True) if not row.sentences]
+    return about | {"without_sentences": without, "rows": rows}
 
 
 def _mean(result: Result, other: Result, metric: str) -> float:
@@ -153,6 +152,7 @@ def comparison_lines(found: dict[str, Any]) -> list[str]:
     for metric, (theirs, ours) in found["left_out"].items():
         lines.append(f"{metric} is left out: it was measured with {theirs or 'none'} and with {ours or 'none'}")
     lines += found["data"]
+    lines += [f"seeds: those of {' and '.join(runs)} together" for runs in found["united"]]
     for option, (theirs, ours) in found["decode"].items():
         lines.append(f"decoding differs: decode.{option} is {theirs!r} in the baseline, {ours!r} in the run")
     count = len(found["seeds"])
@@ -161,19 +161,17 @@ def comparison_lines(found: dict[str, Any]) -> list[str]:
     elif not any(row["seeds"] for row in found["rows"]):
         lines.append("over seeds: nothing to compare, since an ensemble is of no single seed")
     else:
-        needed = seeds_needed(LEVEL, sum(row["seeds"] is not None for row in found["rows"]))
-        few = f"; fewer than {needed} seeds are too few for any conclusion"
+        compared = sum(row["seeds"] is not None for row in found["rows"])
+        few = f"; fewer than {enough_seeds(compared, 'metrics')} are too few for any conclusion"
         lines.append(
             f"over seeds: {count} pairs, {LEVEL:.0%} interval of Student's t; p of the exact sign-flip test, adjusted "
-            f"by Holm{few if count < needed else ', * at most 0.05'}"
+            f"by Holm{few if count < seeds_needed(LEVEL, compared) else ', * at most 0.05'}"
         )
         lines.append("effect: mean of the differences over their standard deviation; order: almost stochastic order,")
         lines.append("  below 0.2 the run is better in almost all quantiles of its seeds (needs about ten of them)")
     if any(row["sentences"] for row in found["rows"]):
-        lines.append(
-            f"over sentences: {LEVEL:.0%} interval and p of the paired bootstrap, * at most 0.05 after Holm: of these "
-            "trained models, not of other seeds"
-        )
+        lines.append(f"over sentences: {LEVEL:.0%} interval and p of the paired bootstrap, * at most 0.05 after Holm")
+        lines.append(QUESTIONS)
     elif found["without_sentences"]:
         lines.append(
             f"over sentences: no statistics in {' and '.join(found['without_sentences'])}; --mode=eval of both writes "

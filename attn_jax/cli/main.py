@@ -1,9 +1,11 @@
 """Trains, evaluates and applies attention models.
 
+python launch.py --config=new > mine.py
 python launch.py --config=configs/quickstart.py [--workdir=runs/quickstart] [--config.model.hidden_size=64 ...]
 python launch.py --mode=eval|predict|score|visualize|analyze|report|export --workdir=DIR [--config.KEY=VALUE ...]
 python launch.py --mode=compare --workdir=DIR --baseline=DIR
 python launch.py --sweep=experiments/X.py
+python launch.py --config=configs/quickstart.py --sweep="model.attention.normalize=softmax,sparsemax" --seeds=0..5
 """
 
 import os
@@ -24,7 +26,10 @@ from attn_jax.cli.modes import MODES, modes_with
 from attn_jax.cli.noise import silence
 from attn_jax.errors import Interrupted, Lost, UserError, printable
 from attn_jax.paths import expanded
-from attn_jax.runs.config_files import described_configs
+from attn_jax.runs.config_files import described_configs, find_config
+from attn_jax.sweeps.grid import grid, is_grid
+
+NEW = "new"  # name of the config that is printed
 
 
 class _PathParser(flags.ArgumentParser):
@@ -53,17 +58,26 @@ GOLD = _path("gold", "File of the true word alignments of the pairs in Talp form
 NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 50, "Number of examples whose attention a report shows (report).")
 BASELINE = _path("baseline", "Work directory that --workdir is compared with (compare).")
 MEASURED = flags.DEFINE_enum("measured", "result", ["result", "eval"], "Numbers of the training or of eval (compare).")
-OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config with their meanings and exit.")
+OPTIONS = flags.DEFINE_string(
+    "options", None, "Print the options of the config with their meanings and exit; =TEXT: those that have the text."
+)
 CONFIGS = flags.DEFINE_boolean("configs", False, "Print the names of the configs, what each trains, and exit.")
 VERSION = flags.DEFINE_boolean("version", False, "Print the version and exit.")
 TRUST = flags.DEFINE_boolean("trust", False, "Execute the plugins that the run in --workdir was trained with.")
-SWEEP = _path("sweep", "File whose sweep() yields dicts of overrides; each is a run.")
+SWEEP = flags.DEFINE_multi(
+    _PathParser(),
+    flags.ArgumentSerializer(),
+    "sweep",
+    [],
+    'File whose sweep() yields dicts of overrides, each a run; or "KEY=VALUE,VALUE; KEY=..." for all combinations.',
+)
+SEEDS = flags.DEFINE_string("seeds", "", "Seeds, short for --config.seeds: 0..5 for six, or 0,2,7.")
 AT_ONCE = flags.DEFINE_integer("at_once", 1, "Number of runs of a sweep at the same time.")
 COMMANDS = flags.DEFINE_boolean("commands", False, "Print the command of each run of a sweep, and run none.")
 COORDINATOR = flags.DEFINE_string("coordinator", "", "host:port of process 0, for training with several processes.")
 NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "Number of processes that train together.")
 PROCESS_ID = flags.DEFINE_integer("process_id", 0, "Index of this process, from 0.")
-CONFIG = _path("config", "Config file, or name of a config; override with --config.key=value.")
+CONFIG = _path("config", "Config file, or name of a config, or new; override with --config.key=value.")
 
 
 def main(argv: list[str]) -> int:
@@ -111,10 +125,14 @@ def _run_command(argv: list[str]) -> None:
         _report_of_a_sweep(pathlib.Path(WORKDIR.value))
     elif config is None:
         raise UserError("nothing to do: give --config=configs/X.py to train, or --mode and --workdir")
-    elif OPTIONS.value:
+    elif CONFIG.value == NEW:
+        if overrides:
+            raise UserError(f"--config={NEW} prints a config to begin with; leave {overrides[0]} out")
+        print(find_config(NEW).read_text(encoding="utf-8"), end="", flush=True)
+    elif OPTIONS.value is not None:
         from attn_jax.cli.reference import describe
 
-        print(describe(config), flush=True)
+        print(describe(config, OPTIONS.value), flush=True)
     else:
         _run_mode(config, overrides, str(notes[0]))
 
@@ -122,7 +140,10 @@ def _run_command(argv: list[str]) -> None:
 def _sweep(overrides: list[str]) -> None:
     from attn_jax.sweeps.sweep import run_sweep
 
-    run_sweep(pathlib.Path(SWEEP.value), WORKDIR.value, overrides, AT_ONCE.value, COMMANDS.value)
+    path, rows = pathlib.Path(SWEEP.value[-1]), None
+    if is_grid(SWEEP.value):
+        path, rows = pathlib.Path(f"{pathlib.Path(CONFIG.value).stem}_sweep"), grid(CONFIG.value, SWEEP.value)
+    run_sweep(path, WORKDIR.value, overrides, AT_ONCE.value, COMMANDS.value, rows)
 
 
 def _report_of_a_sweep(folder: pathlib.Path) -> None:

@@ -1,6 +1,6 @@
 """Reference of options, generated from their classes: --options for one config, a page for all.
 
-python launch.py --config=configs/quickstart.py --options
+python launch.py --config=configs/quickstart.py --options[=attention]
 python -m attn_jax.cli.reference
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from attn_jax.decoding.options import DecodeOptions, PointDecodeOptions
+from attn_jax.errors import UserError, nearest
 from attn_jax.evaluation.options import EvalOptions, LanguageEvalOptions, PointEvalOptions
 from attn_jax.parts import Choice, Field, Option, Repeat, Section, fields_of
 from attn_jax.runs.options import RunOptions, decode_options, eval_options, schema_of
@@ -28,16 +29,27 @@ A config is a tree of parts. The key `name` of a slot chooses a part, and brings
 chosen has no key. `--config.model.encoder=gru` is short for `--config.model.encoder.name=gru`. A sequence of slots has
 a `pattern` of names, and the options of each name under `parts`:
 `--config.model.attention.wrappers=top_keys --config.model.attention.wrappers.parts.top_keys.count=4`.
-`python launch.py --config=configs/X.py --options` prints the options of one config with their values.
+`python launch.py --config=configs/X.py --options` prints the options of one config with their values, and
+`--options=TEXT` those that have the text in their key or meaning.
 
 Each table below is a part, once, and each link a part that may be chosen. This page is what
 `python -m attn_jax.cli.reference` prints.
 """
 
 
-def describe(config: ConfigDict) -> str:
-    """Returns a text with every option of a config: key, value, meaning, range, and the default if it differs."""
-    options, lines = schema_of(config), []
+def describe(config: ConfigDict, text: str = "") -> str:
+    """Returns a text with the options of a config: key, value, meaning, range, and the default if it differs.
+
+    Only options whose key or meaning has `text`, in any case, are there.
+
+    Raises:
+        UserError: there are none.
+    """
+    whole, lines = schema_of(config), []
+    options = {key: option for key, option in whole.items() if text.lower() in f"{key} {about(option)}".lower()}
+    if not options:
+        words = {word for key in whole for word in key.split(".")}
+        raise UserError(f"--options={text}: no key or meaning of an option has it; {nearest(text, words)}")
     for section in dict.fromkeys(map(_section, options)):
         inside = {key: option for key, option in options.items() if _section(key) == section}
         lines += [f"{section or 'run'}:", *_lines(config, inside), ""]

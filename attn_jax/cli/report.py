@@ -19,10 +19,9 @@ from attn_jax.inspection.report.sweep import sweep_data
 from attn_jax.notices import notice
 from attn_jax.runs.options import RunOptions, resolve, schema_of
 from attn_jax.runs.results import read_result
-from attn_jax.runs.sentences import sentences_in
 from attn_jax.runs.tree import flatten
 from attn_jax.runs.workdir import load_config
-from attn_jax.sweeps.sweep_folder import runs_of
+from attn_jax.sweeps.sweep_folder import rows_of, runs_of
 from attn_jax.tasks import Pairs
 from attn_jax.types import Params
 
@@ -118,23 +117,25 @@ def write_sweep_report(
                 f"{folder}: {runs[0].name} is of task.name {tasks[runs[0].name]}, {name} of {task}; expected the runs "
                 "of one sweep, which can be compared"
             )
-    results = {run.name: read_result(run / "result.json") for run in runs if (run / "result.json").exists()}
-    if not results:
+    rows = rows_of(runs)
+    if not rows:
         raise UserError(f"{folder}: none of its {len(runs)} runs has a result.json; train them first")
+    results = {name: row.result for name, row in rows.items()}
     splits = {name: str(result.get("split", "")) for name, result in results.items()}
     (baseline, split), *_ = splits.items()
     for name, other in splits.items():
         if other != split:
             raise UserError(f"{folder}: {baseline} was measured on {split!r}, {name} on {other!r}; expected one split")
     check_seeds(folder, results)
-    for name in results:
-        path = folder / name / FILE
-        if refresh or not (path.exists() and path.read_bytes().endswith(sources_of(folder / name))):
-            report_run(resolve(load_config(folder / name)), folder / name)
-    links = {name: f"{quote(name)}/{FILE}" for name in results if (folder / name / FILE).exists()}
-    missing = [run.name for run in runs if run.name not in results]
+    finished = [run for row in rows.values() for run in row.runs]
+    for run in finished:
+        path = run / FILE
+        if refresh or not (path.exists() and path.read_bytes().endswith(sources_of(run))):
+            report_run(resolve(load_config(run)), run)
+    links = {name: f"{quote(row.runs[0].name)}/{FILE}" for name, row in rows.items() if (row.runs[0] / FILE).exists()}
+    missing = [run.name for run in runs if run not in finished]
     notes = ((f"Without a result yet: {', '.join(missing)}",) if missing else ()) + tuple(changed_data(results))
-    sentences = sentences_in(folder, results)
+    sentences = {name: row.sentences for name, row in rows.items() if row.sentences}
     return save(folder / FILE, sweep_data(folder.resolve().name, results, links, notes, sentences), 0)
 
 

@@ -13,6 +13,7 @@ from attn_jax.errors import UserError, check_known
 from attn_jax.token_ids import BOS, EOS, PAD, SPECIAL, UNK, content
 
 MODEL_TYPES = ("unigram", "bpe")
+MOST_PIECES = 8000  # where a text would allow more
 NUM_BEST = 64  # unigram: number of best splits that `sample` chooses from
 
 
@@ -42,7 +43,7 @@ class SentencePiece:
 
         Args:
             lines: the training text.
-            vocab_size: number of pieces.
+            vocab_size: number of pieces; 0: as many as the text allows, at most MOST_PIECES.
             min_count: not used; a model has exactly the given number of pieces.
             model_type: "unigram" or "bpe".
 
@@ -51,7 +52,8 @@ class SentencePiece:
                 Errors of `lines` are raised unchanged.
         """
         check_known(model_type, MODEL_TYPES, "sentencepiece model")
-        if vocab_size <= len(SPECIAL):
+        size = vocab_size or MOST_PIECES
+        if size <= len(SPECIAL):
             raise UserError(
                 f"vocab_size {vocab_size} is too small; expected more than {len(SPECIAL)}, the special pieces"
             )
@@ -69,7 +71,8 @@ class SentencePiece:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=read(),
                 model_writer=model,
-                vocab_size=vocab_size,
+                vocab_size=size,
+                hard_vocab_limit=bool(vocab_size),
                 model_type=model_type,
                 character_coverage=1.0,  # rare kanji are rare, but they carry the meaning
                 max_sentence_length=1 << 30,  # bytes, the maximum; longer lines would be skipped silently
@@ -87,7 +90,7 @@ class SentencePiece:
         except RuntimeError as error:
             if raised:
                 raise raised[0] from None
-            raise UserError(_size_error(vocab_size, str(error))) from None
+            raise UserError(_size_error(size, str(error))) from None
         return cls(model.getvalue())
 
     def tokenize(self, text: str) -> list[str]:
@@ -149,7 +152,7 @@ class SentencePiece:
 def _size_error(vocab_size: int, message: str) -> str:
     """Turns a message of SentencePiece, which begins with a C++ file and condition, into one line."""
     if largest := re.search(r"too high .*<= (\d+)", message):
-        return f"vocab_size {vocab_size} is too large for this text; the largest possible is {largest[1]}"
+        return f"vocab_size {vocab_size} is too large for this text, 0 would fit; the largest possible is {largest[1]}"
     if smallest := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
         return f"vocab_size {vocab_size} is too small for this text; the smallest possible is {smallest[1]}"
     return f"no SentencePiece model of vocab_size {vocab_size} can be trained on this text: {' '.join(message.split())}"

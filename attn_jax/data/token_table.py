@@ -44,7 +44,7 @@ class TokenTable:
 
         Args:
             lines: the training text.
-            vocab_size: at most this many entries, the four special ones included.
+            vocab_size: at most this many entries, the four special ones included; 0: no limit.
             min_count: rarer tokens become UNK.
             model_type: not used; only SentencePiece has several.
 
@@ -52,7 +52,7 @@ class TokenTable:
             UserError: vocab_size has no room for a token, or no token occurs often enough.
         """
         reserved = (*SPECIAL, *cls.first)
-        if vocab_size <= len(reserved):
+        if 0 != vocab_size <= len(reserved):
             raise UserError(f"vocab_size {vocab_size} is too small; the smallest possible is {len(reserved) + 1}")
         counts = collections.Counter(token for line in lines for token in cls._split(line))
         for token in reserved:
@@ -61,7 +61,7 @@ class TokenTable:
         if not ranked:
             most = max(counts.values(), default=0)
             raise UserError(f"no token is seen {min_count} times, the commonest {most}; set a smaller min_count")
-        return cls([*cls.first, *ranked[: vocab_size - len(reserved)]])
+        return cls([*cls.first, *ranked[: vocab_size - len(reserved) if vocab_size else None]])
 
     @staticmethod
     def _split(text: str) -> list[str]:

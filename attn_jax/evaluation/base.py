@@ -4,6 +4,7 @@ Shapes: n examples of a split, t target tokens, s source tokens, k training poin
 parameters for each seed of a run.
 """
 
+import math
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -17,13 +18,15 @@ from attn_jax.types import Float, Params
 
 Split = Pairs | Points
 
+PERCENT = (0.0, 100.0)
+
 
 class Metric(NamedTuple):
     """A metric.
 
     `best` is "min" or "max", or None if neither a low nor a high value is better. Each table of metrics states the
     arguments of `compute` and `statistics`. A metric with statistics is a function of their sum over the examples:
-    score(sum of statistics [n, k] over n) = compute.
+    score(sum of statistics [n, k] over n) = compute. No value is outside of `within`.
     """
 
     compute: Callable
@@ -31,6 +34,7 @@ class Metric(NamedTuple):
     statistics: Callable | None = None  # -> [n, k], one row per example
     score: Callable | None = None  # [k] -> value
     unit: str = ""  # written after a value, such as " %"
+    within: tuple[float, float] = (0.0, math.inf)
 
 
 class Example(NamedTuple):

@@ -37,6 +37,7 @@ from attn_jax.evaluation.pictures import PictureEvaluator, PicturePredictor
 from attn_jax.evaluation.point_predictor import PointPredictor
 from attn_jax.evaluation.points import PointsEvaluator
 from attn_jax.evaluation.regressor import Regressor
+from attn_jax.evaluation.statistics import EVERYWHERE
 from attn_jax.evaluation.stories import StoryPredictor
 from attn_jax.evaluation.text import TOKEN_METRICS, TextEvaluator, check_text_metrics
 from attn_jax.evaluation.text_predictor import TextPredictor
@@ -332,6 +333,11 @@ KINDS: dict[str, DataKind] = {
 def find_metric(name: str) -> Metric | None:
     """Returns the metric with a name, from any kind of data; None if no kind has it."""
     return next((kind.metrics[name] for kind in KINDS.values() if name in kind.metrics), None)
+
+
+def possible(name: str) -> tuple[float, float]:
+    """Returns the ends of the possible values of a metric."""
+    return found.within if (found := find_metric(name)) else EVERYWHERE
 
 
 def kind_of(task: type[Options], model: type[Options]) -> str:

@@ -6,12 +6,13 @@ significantly over sentences.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from attn_jax.evaluation.kinds import find_metric
+from attn_jax.evaluation.kinds import find_metric, possible
+from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.statistics import LEVEL, Comparison, common, compare, paired_bootstrap
 
 LAYOUT = 1
@@ -84,6 +85,39 @@ def by_seed(result: Result, metric: str) -> dict[Any, float]:
     return dict(zip(result["seeds"], values, strict=True)) if len(values) == len(result["seeds"]) else {}
 
 
+def united(results: Sequence[Result]) -> Result | None:
+    """Joins the results of one config for different seeds; None if a seed occurs twice, or they are of other examples.
+
+    What is not of a seed, such as the date, is that of the first.
+    """
+    first, *others = results
+    if not others:
+        return first
+    seeds = [seed for result in results for seed in result["seeds"]]
+    alike = all(same_examples(each, first) and each.get("split") == first.get("split") for each in others)
+    metrics = {}
+    for metric in first["metrics"]:
+        values = [by_seed(result, metric) for result in results]
+        if all(values) and all(measured_alike(each, first, metric) for each in others):
+            metrics[metric] = summarize([x for of in values for x in of.values()])
+    if not alike or not metrics or len(set(seeds)) < len(seeds):
+        return None
+    return {**first, "seeds": seeds, "metrics": metrics}
+
+
+def united_sentences(found: Sequence[Sentences | None]) -> Sentences | None:
+    """Joins the statistics of `united` results; None if one has none, or other sentences."""
+    first, *others = found
+    if not others or first is None:
+        return first
+    if any(each is None or each["checksum"] != first["checksum"] for each in others):
+        return None
+    common = [metric for metric in first["statistics"] if all(metric in each["statistics"] for each in others)]
+    statistics = {metric: [one for each in found for one in each["statistics"][metric]] for metric in common}
+    joined = {key: [one for each in found for one in each[key]] for key in ("seeds", "outputs")}
+    return {**first, **joined, "statistics": statistics}
+
+
 def can_compare(sentences: Sentences | None, baseline: Sentences | None) -> bool:
     """Tells whether two runs were measured on the same sentences and have a seed in common."""
     if sentences is None or baseline is None or sentences["checksum"] != baseline["checksum"]:
@@ -108,7 +142,7 @@ def over_seeds(result: Result, baseline: Result, metric: str, level: float = LEV
     values, others = by_seed(result, metric), by_seed(baseline, metric)
     if len(set(values) & set(others)) < 2:
         return None
-    return compare(*common(values, others), level)
+    return compare(*common(values, others), level, possible(metric))
 
 
 def over_sentences(

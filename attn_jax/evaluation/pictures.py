@@ -13,7 +13,7 @@ from attn_jax.data.files import text_checksum
 from attn_jax.data.pairs import Pairs
 from attn_jax.decoding.translate import Translator
 from attn_jax.errors import UserError
-from attn_jax.evaluation.base import Metric, Results
+from attn_jax.evaluation.base import PERCENT, Metric, Results
 from attn_jax.evaluation.files import save_weights
 from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.text import TextEvaluator
@@ -34,10 +34,10 @@ MEANINGS = {  # meanings of PLACE_METRICS, shown to users
     "cells": "number of equal weights with the same entropy",
 }
 PLACE_METRICS = {  # of words with a true box, in percent; see attn_jax.figures.places
-    "touch": Metric(lambda found: 100 * found["touch"], "max"),
-    "point": Metric(lambda found: 100 * found["point"], "max"),
-    "strict": Metric(lambda found: 100 * found["strict"], "max"),
-    "uniform": Metric(lambda found: 100 * found["uniform"], None),
+    "touch": Metric(lambda found: 100 * found["touch"], "max", within=PERCENT),
+    "point": Metric(lambda found: 100 * found["point"], "max", within=PERCENT),
+    "strict": Metric(lambda found: 100 * found["strict"], "max", within=PERCENT),
+    "uniform": Metric(lambda found: 100 * found["uniform"], None, within=PERCENT),
     "cells": Metric(lambda found: found["cells"], None),
 }
 

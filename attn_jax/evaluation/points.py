@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from attn_jax.errors import lookup
-from attn_jax.evaluation.base import Metric, Results
+from attn_jax.evaluation.base import PERCENT, Metric, Results
 from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.regressor import Regressor
 from attn_jax.notices import notice
@@ -32,8 +32,10 @@ POINT_METRICS = {  # compute(predictions [n, v], targets [n, v]); for classes, p
     "mse": Metric(mean_squared, "min"),
     "rmse": Metric(lambda p, t: float(np.sqrt(np.mean(np.sum((p - t) ** 2, axis=-1)))), "min"),
     "mae": Metric(lambda p, t: float(np.mean(np.sum(np.abs(p - t), axis=-1))), "min"),
-    "r2": Metric(r2, "max"),
-    "accuracy": Metric(lambda p, t: 100 * float(np.mean(p.argmax(axis=-1) == t.argmax(axis=-1))), "max"),
+    "r2": Metric(r2, "max", within=(-math.inf, 1.0)),
+    "accuracy": Metric(
+        lambda p, t: 100 * float(np.mean(p.argmax(axis=-1) == t.argmax(axis=-1))), "max", within=PERCENT
+    ),
 }
 
 

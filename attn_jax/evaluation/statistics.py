@@ -18,6 +18,7 @@ LEVEL = 0.95
 NUM_EXACT = 20  # up to this number of pairs all signs (2^20) are enumerated; for more they are sampled
 NUM_RESAMPLES = 9999
 MOST_PAIRS = 1_000_000  # from which on a number of pairs is not told apart
+EVERYWHERE = (-math.inf, math.inf)
 ROUNDING = 1e-12  # relative differences up to this are rounding errors
 Values = Sequence[float] | Float[np.ndarray, " n"]
 
@@ -80,15 +81,19 @@ def seeds_to_show(difference: float, deviation: float, level: float = LEVEL, pow
     return n
 
 
-def t_interval(values: Values, level: float = LEVEL) -> Interval:
+def t_interval(values: Values, level: float = LEVEL, within: tuple[float, float] = EVERYWHERE) -> Interval:
     """Computes the interval of Student's t, mean +- t s / sqrt(n), for values from a normal distribution.
+
+    It ends where the possible means end, `within`, such as 0 and 100 of a percentage. That costs no coverage, since the
+    true mean is inside.
 
     Raises:
         ValueError: fewer than two values.
     """
     x = _checked(values, at_least=2)
     half = float(scipy.stats.t.ppf((1 + level) / 2, len(x) - 1) * np.std(x, ddof=1) / np.sqrt(len(x)))
-    return Interval(float(np.mean(x)), float(np.mean(x)) - half, float(np.mean(x)) + half, len(x), level)
+    low, high = np.clip(np.mean(x) + np.array([-half, half]), *within)
+    return Interval(float(np.mean(x)), float(low), float(high), len(x), level)
 
 
 def sign_flip_test(differences: Values, seed: int = 0) -> float:
@@ -114,8 +119,10 @@ def sign_flip_test(differences: Values, seed: int = 0) -> float:
     return float((np.sum(np.abs(signs @ x) >= observed) + 1) / (NUM_RESAMPLES + 1))
 
 
-def compare(values: Values, baseline: Values, level: float = LEVEL) -> Comparison:
-    """Compares values with a baseline pair by pair, such as values of the same seeds.
+def compare(
+    values: Values, baseline: Values, level: float = LEVEL, within: tuple[float, float] = EVERYWHERE
+) -> Comparison:
+    """Compares values with a baseline pair by pair, such as values of the same seeds; for `within` see `t_interval`.
 
     Raises:
         ValueError: unequal numbers, or fewer than two pairs.
@@ -130,7 +137,8 @@ def compare(values: Values, baseline: Values, level: float = LEVEL) -> Compariso
     with np.errstate(divide="ignore", invalid="ignore"):
         effect = float(np.mean(differences) / deviation)
     smallest = 2.0 ** (1 - len(x)) if len(x) <= NUM_EXACT else 1 / (NUM_RESAMPLES + 1)
-    return Comparison(t_interval(differences, level), sign_flip_test(differences), smallest, effect)
+    ends = within[0] - within[1], within[1] - within[0]
+    return Comparison(t_interval(differences, level, ends), sign_flip_test(differences), smallest, effect)
 
 
 def common(results: Mapping[Any, Any], baseline: Mapping[Any, Any]) -> tuple[list, list]:

@@ -6,6 +6,12 @@ from typing import Any
 from attn_jax.evaluation.paired import Result, Sentences, can_compare, measured_alike, over_seeds, over_sentences
 from attn_jax.evaluation.statistics import LEVEL, ROUNDING, Comparison, holm, seeds_needed, seeds_to_show
 
+DEVIATION = "± standard deviation over the seeds"
+QUESTIONS = (
+    "Over seeds asks whether the config differs, whatever its seed; over sentences, whether these trained models do, "
+    "on other sentences: a star in one alone is no contradiction."
+)
+
 
 def results_table(results: Mapping[str, Result]) -> str:
     """Formats a row per run and a column per metric: mean ± standard deviation over seeds."""
@@ -79,10 +85,7 @@ def sentence_differences_rows(
                 found = over_sentences(sentences[name], sentences[baseline], metric, level)
                 columns[metric] |= {name: found} if found else {}
     rows = _rows(f"over sentences, to {baseline}", others, columns, level)
-    note = (
-        f"{level:.0%} intervals of the paired bootstrap over sentences; * differs on other sentences like these, "
-        "adjusted by Holm: of these trained models, not of other seeds."
-    )
+    note = f"{level:.0%} intervals of the paired bootstrap over sentences; * differs (Holm). {QUESTIONS}"
     return rows, note if rows else ""
 
 
@@ -154,9 +157,14 @@ def _too_few(columns: Mapping[str, Mapping[str, Comparison]], level: float) -> s
     if any(len(found) * c.smallest_p_value <= 1 - level for found in columns.values() for c in found.values()):
         return ""
     number = max(map(len, columns.values()))
-    of = f" of {number} comparisons" if number > 1 else ""
     chance = f"a difference from chance at {1 - level:.2g}"
-    return f". Fewer than {seeds_needed(level, number)} seeds in common: no test{of} can tell {chance}."
+    return f". Fewer than {enough_seeds(number, 'runs', level)}: no test can tell {chance}."
+
+
+def enough_seeds(number: int, what: str, level: float = LEVEL) -> str:
+    """Says how many seeds a test needs that is adjusted for a number of runs or metrics."""
+    why = f" ({seeds_needed(level)} for one of the {number} {what} alone)" if number > 1 else ""
+    return f"{seeds_needed(level, number)} seeds{why}"
 
 
 def _metrics(results: Mapping[str, Result]) -> list[str]:

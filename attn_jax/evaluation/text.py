@@ -1,8 +1,9 @@
 """Evaluation of text models: losses per token, and scores of translations such as BLEU."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ from attn_jax.data.batching import EncodedPairs, eval_batches
 from attn_jax.data.pairs import Pairs
 from attn_jax.decoding.translate import Translator
 from attn_jax.errors import lookup
-from attn_jax.evaluation.base import Example, Metric, Results
+from attn_jax.evaluation.base import PERCENT, Example, Metric, Results
 from attn_jax.evaluation.metrics import (
     bleu_of,
     bleu_statistics,
@@ -33,24 +34,25 @@ from attn_jax.types import Metrics, Params
 NUM_EXAMPLES = 3  # shown with the results
 
 
-def _token_metric(name: str, best: str | None, value: Callable[[Mean], float], unit: str = "") -> Metric:
+def _token_metric(name: str, best: str | None, value: Callable[[Mean], float], **about: Any) -> Metric:
     """Returns a metric computed from a mean over tokens, `name`, of a model; its statistics are total and count."""
     return Metric(
         lambda metrics: value(metrics[name]),
         best,
         lambda metrics: np.stack([metrics[name].total, metrics[name].count], axis=-1),
         lambda total: float(value(Mean(*total))),
-        unit,
+        **about,
     )
 
 
 TEXT_METRICS = {  # compute(hypotheses, references, tokenize) -> (value, signature)
-    "bleu": Metric(corpus_bleu, "max", bleu_statistics, bleu_of),
+    "bleu": Metric(corpus_bleu, "max", bleu_statistics, bleu_of, within=PERCENT),
     "chrf": Metric(
         lambda hypotheses, references, tokenize: corpus_chrf(hypotheses, references),
         "max",
         lambda hypotheses, references, tokenize: chrf_statistics(hypotheses, references),
         chrf_of,
+        within=PERCENT,
     ),
     "exact_match": Metric(
         lambda hypotheses, references, tokenize: (100 * exact_match(hypotheses, references), "percent"),
@@ -58,6 +60,7 @@ TEXT_METRICS = {  # compute(hypotheses, references, tokenize) -> (value, signatu
         lambda hypotheses, references, tokenize: exact_match_statistics(hypotheses, references),
         lambda total: float(100 * total[0] / total[1]),
         " %",
+        PERCENT,
     ),
     "edit_distance": Metric(
         lambda hypotheses, references, tokenize: (edit_distance(hypotheses, references), "characters"),
@@ -68,8 +71,8 @@ TEXT_METRICS = {  # compute(hypotheses, references, tokenize) -> (value, signatu
 }
 TOKEN_METRICS = {  # compute(means over all pairs) -> value
     "loss": _token_metric("loss", "min", lambda mean: mean.compute()),
-    "perplexity": _token_metric("loss", "min", perplexity),
-    "accuracy": _token_metric("accuracy", "max", lambda mean: 100 * mean.compute(), " %"),
+    "perplexity": _token_metric("loss", "min", perplexity, within=(1.0, math.inf)),
+    "accuracy": _token_metric("accuracy", "max", lambda mean: 100 * mean.compute(), unit=" %", within=PERCENT),
     "attention_entropy": _token_metric("attention_entropy", None, lambda mean: mean.compute()),
 }
 

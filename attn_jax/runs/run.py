@@ -28,7 +28,7 @@ from attn_jax.training.loop import CallbackResult, Meter
 from attn_jax.training.metrics_writer import MetricsWriter
 from attn_jax.training.optimizers import SinceBest, halve, plateau_scale
 from attn_jax.training.parallel import Parallel
-from attn_jax.types import Params, PyTree
+from attn_jax.types import Batch, Params, PyTree
 
 
 def check_processes(task: Task | PointsTask) -> None:
@@ -95,13 +95,16 @@ class Run:
             "plateau": self.plateau.state,
             "seconds": self.trained_seconds,
             "finished": self.finished,
+            "num_steps": self.num_steps,
             "data": self.data,
             "splits": self.splits,
             "skipped": sorted(self.skipped),
         }
 
-    def remember(self, extra: dict) -> None:
-        """Restores the numbers from the `extra` of a checkpoint.
+    def remember(self, extra: dict, step: int) -> None:
+        """Restores the numbers from the `extra` of the checkpoint of a step.
+
+        A run that ended at its last step, and has become longer, is not finished.
 
         Raises:
             UserError: the checkpoint was trained on other sentences.
@@ -114,7 +117,8 @@ class Run:
                 )
         self.splits = extra.get("splits", {}) | self.splits  # has the splits that a run reads only at its beginning
         self.meter.state, self.best.state, self.plateau.state = extra["meter"], extra["best"], extra["plateau"]
-        self.seconds, self.finished = extra["seconds"], extra["finished"]
+        before = extra.get("num_steps", self.num_steps)  # earlier versions could not make a run longer
+        self.seconds, self.finished = extra["seconds"], extra["finished"] and not step == before < self.num_steps
         self.skipped |= set(extra.get("skipped", ()))  # earlier versions never left out a batch
 
     def begin_again(self) -> None:
@@ -139,6 +143,18 @@ class Callbacks:
     run: Run
     writer: MetricsWriter | None  # None in all processes but the first
     progress: Progress
+
+    def __post_init__(self):
+        self.shapes: set[tuple] = set()  # of batches, each of which is compiled once
+
+    def batch_at(self, step: int) -> Batch:
+        """Returns the batch of a step, and tells the progress line if its step has to be compiled first."""
+        batch = self.run.batches.batch_at(step)
+        shape = tuple(np.shape(x) for x in jax.tree.leaves(batch))
+        if shape not in self.shapes:
+            self.shapes.add(shape)
+            self.progress.compiles()
+        return batch
 
     def save(self, step: int, state: PyTree, metrics: dict | None = None) -> None:
         """Saves a checkpoint of the state on the devices."""

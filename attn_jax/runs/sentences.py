@@ -4,7 +4,6 @@ A run writes it beside result.json, and --mode=eval writes eval_sentences.json; 
 """
 
 import pathlib
-from collections.abc import Mapping
 
 from attn_jax.data.files import is_finite, load_json, save_json, text_checksum
 from attn_jax.errors import UserError
@@ -50,13 +49,3 @@ def read_sentences(path: pathlib.Path, result: Result | None = None) -> Sentence
             "file was changed; measure again"
         )
     return found
-
-
-def sentences_in(folder: pathlib.Path, results: Mapping[str, Result]) -> dict[str, Sentences]:
-    """Reads the sentences.json of each run of a sweep that has one; returns them by the names of the results.
-
-    Raises:
-        UserError: a file is damaged, or does not belong to the result.
-    """
-    paths = {name: folder / name / FILE for name in results}
-    return {name: read_sentences(path, results[name]) for name, path in paths.items() if path.exists()}

@@ -24,7 +24,7 @@ from attn_jax.runs.run import Callbacks, Run, check_processes, params_of_seeds
 from attn_jax.runs.start import Source, announcement, check_seeds, check_tokens, take
 from attn_jax.runs.tree import flatten
 from attn_jax.runs.vectors import vectors_of, with_vectors
-from attn_jax.runs.workdir import check_checkpoint, holds, load_config, save_config
+from attn_jax.runs.workdir import check_checkpoint, holds, length_before, load_config, save_config
 from attn_jax.tasks import PointsTask, Task
 from attn_jax.training import model_size
 from attn_jax.training.checkpoints import Checkpoints
@@ -110,6 +110,8 @@ def open_run(options: RunOptions, workdir: pathlib.Path) -> Run:
             for rows, *_ in batches.shapes:
                 check_rows(rows // devices, options.train.microbatches)
         num_steps = options.train.steps(batches.steps_per_epoch)
+        if stored is not None:
+            check_length(options, workdir, num_steps, batches.steps_per_epoch)
         tx = options.optimizer.build(num_steps)
         lazy = options.train.lazy_rows
         if lazy:
@@ -125,7 +127,7 @@ def open_run(options: RunOptions, workdir: pathlib.Path) -> Run:
         parallel = strategy.make(lambda axis_name: make_step(axis_name=axis_name), seeds=len(seeds) > 1, **groups)
         checkpoints = open_checkpoints(options, workdir)  # first, so that a failure here removes nothing
         if first:
-            if stored is None:
+            if stored is None or length_before(workdir, options.config):
                 remove_results(workdir)
             if stored is None or not has_checksums(workdir):
                 task.save(workdir)
@@ -144,6 +146,36 @@ def open_run(options: RunOptions, workdir: pathlib.Path) -> Run:
             lock=locked,
             source=source,
         )
+
+
+def check_length(options: RunOptions, workdir: pathlib.Path, num_steps: int, steps_per_epoch: int) -> None:
+    """Checks that a run whose length was changed goes on as one that had this length from the start.
+
+    Raises:
+        UserError: it has become shorter, its learning rate would have been another one, or the evaluation at its end
+            has counted for the schedule or for stopping.
+    """
+    if not (different := length_before(workdir, options.config)):
+        return
+    key, before, now = different
+    train, schedule = options.train, options.config.optimizer.schedule.name
+    old_steps = resolve(load_config(workdir)).train.steps(steps_per_epoch)
+    rates = [options.optimizer.build_schedule(steps)(np.arange(old_steps)) for steps in (old_steps, num_steps)]
+    counted = "optimizer.schedule plateau" if options.optimizer.schedule.patience else ""
+    counted = "train.patience" if train.patience else counted or ("train.goal" if train.goal else "")
+    why = ""
+    if num_steps < old_steps:
+        why = "a run can be made longer, not shorter"
+    elif not np.array_equal(*rates):
+        why = f"optimizer.schedule {schedule} of {num_steps} steps has other learning rates before step {old_steps}"
+    elif counted and old_steps % (train.eval_every or steps_per_epoch):
+        why = f"{counted} counts evaluations, and a longer run has none at step {old_steps}"
+    if why:
+        raise UserError(
+            f"{workdir}: {key} cannot become {now!r} from {before!r}: {why}; with another --workdir, "
+            f"--config.train.start=run --config.train.start.workdir={workdir} begins with its parameters"
+        )
+    notice(f"{'longer':<14}{num_steps} steps instead of {old_steps}; optimizer.schedule {schedule} is the same before")
 
 
 def read_source(path: str, seeds: tuple[int, ...]) -> Source:
@@ -207,6 +239,8 @@ def finished_before(options: RunOptions, workdir: pathlib.Path) -> int | None:
     check(options)
     check_links(workdir)
     if not (workdir / "result.json").exists() or not holds(workdir, options.config):
+        return None
+    if length_before(workdir, options.config):
         return None
     with open_checkpoints(options, workdir, read_only=True) as checkpoints:
         newest = checkpoints.newest()
@@ -274,7 +308,7 @@ def _train(run: Run, should_stop: Callable[[int], int]) -> FitResult:
     start = 0
     if restored is not None:
         start, state = restored.step, restored.state
-        run.remember(restored.extra)
+        run.remember(restored.extra, start)
         run.scale = plateau_scale(state.opt_state)
         if run.finished:
             return FitResult(run.parallel.put_state(state), start, Reason.FINISHED_BEFORE)
@@ -321,7 +355,7 @@ def _fit(run: Run, callbacks: Callbacks, state: PyTree, start: int, should_stop:
     result = fit(
         run.parallel,
         state,
-        run.batches.batch_at,
+        callbacks.batch_at,
         start=start,
         num_steps=run.num_steps,
         every=every,

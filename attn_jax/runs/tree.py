@@ -269,7 +269,7 @@ class Resolver:
         if found := [other for other, _ in below if other.endswith(f".{key}")]:
             return f"{start}did you mean {_either(found)}?"
         if having := [name for name, other in (others or {}).items() if key in fields_of(other)]:
-            return f"{start}it is an option of {slot} {_either(having)}"
+            return f"{start}it is an option of {slot} {_either(having)}: set {slot}={having[0]}"
         for other, field in below:
             if isinstance(field, Choice | Repeat):
                 inside = f"{other}.{PARTS}.{{}}.{key}" if isinstance(field, Repeat) else f"{other}.{key}"

@@ -108,7 +108,7 @@ def opens(version: Any) -> bool:
 
 
 def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
-    """Tells whether the work directory holds a run of this config.
+    """Tells whether the work directory holds a run of this config, of any length: see training.check_length.
 
     A run without a checkpoint does not count, since there is nothing to lose. Options added since the run began take
     their defaults; a removed option gives a notice.
@@ -125,12 +125,17 @@ def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
             "choose another --workdir"
         )
     stored, unknown = _stored_config(workdir)
-    if different := _difference(stored, config):
+    if different := _difference(stored, config, without=LENGTHS):
         raise other(workdir, *different)
     plugins.check_same(config.plugins, workdir)
     if unknown:
         notice(f"{'config':<14}{', '.join(unknown[:3])} of {path}: there is no such option any more; left out")
     return True
+
+
+def length_before(workdir: pathlib.Path, config: ConfigDict) -> tuple[str, Any, Any] | None:
+    """Returns (key, value there, value here) of an option of the length of training that is another one, else None."""
+    return _difference(_stored_config(workdir)[0], config, LENGTHS)
 
 
 def check_model(workdir: pathlib.Path, config: ConfigDict) -> None:
@@ -195,7 +200,7 @@ def check_checkpoint(workdir: pathlib.Path, step: int, config: dict, sums: dict[
         UserError: a file has changed.
     """
     stored, _ = _stored_config(workdir)
-    if different := _difference(stored, stored_tree(config)[0]):
+    if different := _difference(stored, stored_tree(config)[0], without=LENGTHS):
         key, here, there = different
         raise UserError(
             f"{workdir / 'config.json'} is not that of the run: {key} is {short(here)}, but {short(there)} in "
@@ -214,6 +219,7 @@ def _difference(
     now: ConfigDict,
     only: tuple[str, ...] = ("",),
     affects: tuple[str, ...] = ("training",),
+    without: tuple[str, ...] = (),
 ) -> tuple[str, Any, Any] | None:
     """Returns (key, value before, value now) of the first changed option whose `affects` is listed, else None.
 
@@ -230,7 +236,7 @@ def _difference(
         option = options[key]
         a, b = (_plain(of.get(key, option.default)) for of in values)
         both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
-        if key.startswith(only) and option.affects in affects and a != b and not both_nan:
+        if key.startswith(only) and key not in without and option.affects in affects and a != b and not both_nan:
             return key, a, b
     return None
 
@@ -242,10 +248,7 @@ def _plain(value: Any) -> Any:
 
 def other(workdir: pathlib.Path, key: str, before: Any, now: Any) -> UserError:
     """Returns the error for a work directory that holds another config."""
-    # A longer training is another run, since the learning rate schedule ends at the last step.
-    begin = f"--config.train.start=run --config.train.start.workdir={workdir}"
-    longer = f" ({begin} begins with its parameters)" if key in LENGTHS else ""
     return UserError(
         f"{workdir} holds the run of another config: {key} is {before!r} there and {now!r} here; choose another "
-        f"--workdir{longer}, or leave it as it was"
+        "--workdir, or leave it as it was"
     )

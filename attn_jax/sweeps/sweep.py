@@ -9,12 +9,11 @@ an interrupted run is resumed, and a failed run is reported while the others go 
 sweep or to the current run, end the sweep.
 """
 
-import hashlib
 import pathlib
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -22,86 +21,28 @@ from attn_jax.data.files import check_links, is_link, save_json
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.paired import changed_data
 from attn_jax.evaluation.provenance import provenance
-from attn_jax.evaluation.tables import answers, differences_table, results_table, sentence_differences_table
+from attn_jax.evaluation.tables import DEVIATION, answers, differences_table, results_table, sentence_differences_table
 from attn_jax.notices import notice
-from attn_jax.runs.config_files import load_config_file
 from attn_jax.runs.locks import lock
-from attn_jax.runs.options import resolve
-from attn_jax.runs.overrides import overridden_keys, override
-from attn_jax.runs.python_files import load_file
 from attn_jax.runs.results import read_finished, read_result
-from attn_jax.runs.sentences import sentences_in
 from attn_jax.runs.workdir import check_result, holds
+from attn_jax.sweeps.jobs import Job, config_of, jobs, named, overrides_of, planned
 from attn_jax.sweeps.live import Live
 from attn_jax.sweeps.processes import Process, run_all
-from attn_jax.sweeps.sweep_folder import save_order
+from attn_jax.sweeps.sweep_folder import rows_of, save_order
 
 RESULTS = "results.json"  # of all runs of a sweep, in its folder
-LONGEST_NAME = 240
 PROGRAM = (sys.executable, "-m", "attn_jax.cli")
 
 
-class Job(NamedTuple):
-    """One run of a sweep."""
-
-    name: str  # of the work directory: config and overrides, with the last parts of keys if those are unique
-    config: str
-    overrides: dict[str, Any]
-
-
-def jobs(path: pathlib.Path) -> Iterator[Job]:
-    """Yields the runs of sweep() in a file."""
-    runs = load_file(path, "sweep")
-    if not isinstance(runs, Iterable):
-        raise UserError(f"{path}: sweep() gave {runs!r}; expected dicts of overrides")
-    return named(runs, path)
-
-
-def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
-    """Yields the runs for the overrides that sweep() of a file yielded.
-
-    Raises:
-        UserError: a set of overrides has no config, or occurs twice.
-    """
-    seen: dict[str, dict[str, Any]] = {}
-    for overrides in runs:
-        if not isinstance(overrides, dict):
-            raise UserError(f"{path}: sweep() yielded {overrides!r}; expected a dict of overrides")
-        overrides = dict(overrides)
-        if wrong := [key for key in overrides if not isinstance(key, str)]:
-            raise UserError(f"{path}: sweep() yielded the key {wrong[0]!r}; expected names of options")
-        if not isinstance(overrides.get("config"), str):
-            raise UserError(f'{path}: sweep() yielded {overrides} without a "config", the file of the run\'s config')
-        config = overrides.pop("config")
-        short = {key.split(".")[-1]: value for key, value in overrides.items()}
-        name = _name(pathlib.Path(config).stem, short)
-        if overrides | {"config": config} in seen.values():
-            raise UserError(f"{path}: sweep() yielded {name} twice")
-        if name in seen or len(short) < len(overrides):
-            name = _name(config.removesuffix(".py"), overrides)
-        if name in seen:  # two values may differ only in a character that a name cannot have
-            name = _shortened(f"{name},{_digest(repr(sorted(overrides.items())))}")
-        seen[name] = overrides | {"config": config}
-        yield Job(name, config, overrides)
-
-
-def _name(config: str, values: dict[str, Any]) -> str:
-    parts = [config, *(f"{key}={value}" for key, value in values.items())]
-    return _shortened(",".join(parts).replace("/", "_").replace(" ", ""))
-
-
-def _shortened(name: str) -> str:
-    """Shortens a name for file systems, which allow 255 bytes; a shortened name ends with a digest."""
-    if len(name.encode()) <= LONGEST_NAME:
-        return name
-    return f"{name.encode()[: LONGEST_NAME // 2].decode(errors='ignore')},{_digest(name)}"
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-
-
-def run_sweep(path: pathlib.Path, workdir: str, common: list[str], at_once: int = 1, commands: bool = False) -> None:
+def run_sweep(
+    path: pathlib.Path,
+    workdir: str,
+    common: list[str],
+    at_once: int = 1,
+    commands: bool = False,
+    rows: Iterable[dict[str, Any]] | None = None,
+) -> None:
     """Runs all jobs, then writes their results to results.json of the folder and prints a table.
 
     Args:
@@ -110,17 +51,19 @@ def run_sweep(path: pathlib.Path, workdir: str, common: list[str], at_once: int 
         common: overrides for every job, as written on the command line.
         at_once: number of jobs that run at the same time.
         commands: print the command of each job without a result, for other machines, and run none.
+        rows: overrides of each job, instead of those that sweep() yields.
 
     Raises:
         UserError: an override of a run is wrong, or another sweep is in the folder (before anything is run); or runs
             have failed.
     """
-    folder, todo = pathlib.Path(workdir or pathlib.Path("runs") / path.stem), list(jobs(path))
+    folder = pathlib.Path(workdir or pathlib.Path("runs") / path.stem)
+    todo = jobs(path, common) if rows is None else named(rows, path, common)
     if not todo:
         raise UserError(f"{path}: sweep() yielded no runs")
     if (folder / "config.json").exists():
         raise UserError(f"{folder} is the work directory of a run; expected a folder for the runs of a sweep")
-    check_jobs(todo, common)
+    todo = planned(todo, folder)
     check_begun(todo, folder, common)  # before the order is written: a refused sweep must not replace it
     if commands:
         for job in todo:
@@ -137,23 +80,6 @@ def run_sweep(path: pathlib.Path, workdir: str, common: list[str], at_once: int 
         raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
 
 
-def check_jobs(todo: list[Job], common: list[str]) -> None:
-    """Checks the configs and overrides of all jobs.
-
-    Raises:
-        UserError: an unknown key, or a value of the wrong type or out of range; the message names the job.
-    """
-    for job in todo:
-        own = overrides_of(job)
-        both = [key for key in overridden_keys(common) if key in job.overrides]
-        try:
-            if both:
-                raise UserError(f"--config.{both[0]} is set by the sweep itself; leave it out, or change the file")
-            resolve(override(load_config_file(job.config), [*common, *own]))
-        except UserError as error:
-            raise UserError(f"{job.name}: {error}; nothing was run") from error
-
-
 def check_begun(todo: list[Job], folder: pathlib.Path, common: list[str]) -> None:
     """Checks that each run in a folder has the config of the job with its name.
 
@@ -166,7 +92,7 @@ def check_begun(todo: list[Job], folder: pathlib.Path, common: list[str]) -> Non
             read_finished(where / "result.json")  # now, rather than after all runs
         if not (where / "config.json").exists():
             continue
-        config = override(load_config_file(job.config), [*common, *overrides_of(job)])
+        config = config_of(job, common)
         if _done(folder, job):
             check_result(where, config)
         else:
@@ -176,11 +102,6 @@ def check_begun(todo: list[Job], folder: pathlib.Path, common: list[str]) -> Non
 def command_of(job: Job, folder: pathlib.Path, common: list[str]) -> list[str]:
     """Returns the command of a job."""
     return [*PROGRAM, f"--config={job.config}", f"--workdir={folder / job.name}", *common, *overrides_of(job)]
-
-
-def overrides_of(job: Job) -> list[str]:
-    """Returns the overrides of a job as written on a command line."""
-    return [f"--config.{key}={value}" for key, value in job.overrides.items()]
 
 
 def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str], at_once: int = 1) -> list[str]:
@@ -194,7 +115,7 @@ def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str], at_once: 
         Interrupted: a signal reached this process or a run; this does not count as a failure.
     """
     check_begun(todo, folder, common)
-    configs = {job.name: override(load_config_file(job.config), [*common, *overrides_of(job)]) for job in todo}
+    configs = {job.name: config_of(job, common) for job in todo}
     failed: list[str] = []
     live = Live(folder, [job.name for job in todo]) if sys.stdout.isatty() else None
 
@@ -288,17 +209,18 @@ def joined(folder: pathlib.Path, todo: list[Job], common: list[str]) -> dict[str
 
 
 def table(folder: pathlib.Path, todo: list[Job]) -> str:
-    """Formats the results in Markdown: a row per run, and its paired differences to the first run; "" without any.
+    """Formats the results in Markdown: a row per config, and its paired differences to the first; "" without any.
 
     Lines below the tables name runs whose data differs under the same name, and say the answer in words.
     """
-    done = [job.name for job in todo if _done(folder, job)]
-    if not done:
+    rows = rows_of([folder / job.name for job in todo])
+    if not rows:
         return ""
-    results = {name: read_result(folder / name / "result.json") for name in done}
-    sentences = sentences_in(folder, results)
-    tables = results_table(results), differences_table(results), sentence_differences_table(results, sentences)
-    return "\n\n".join(filter(None, (*tables, "\n".join(changed_data(results)), answers(results))))
+    results = {name: row.result for name, row in rows.items()}
+    sentences = {name: row.sentences for name, row in rows.items() if row.sentences}
+    tables = differences_table(results), sentence_differences_table(results, sentences)
+    lines = "\n".join(changed_data(results)), answers(results)
+    return "\n\n".join(filter(None, (results_table(results), DEVIATION, *tables, *lines)))
 
 
 def _done(folder: pathlib.Path, job: Job) -> bool:

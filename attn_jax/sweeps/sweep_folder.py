@@ -1,12 +1,34 @@
-"""The folder of a sweep: a work directory for each run, and their order."""
+"""The folder of a sweep: a work directory for each run, and their order.
+
+Runs of one config with different seeds have names with equal digits, see attn_jax.sweeps.jobs, and are one row of every
+table.
+"""
 
 import math
 import pathlib
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from attn_jax.data.files import load_json, save_json
 from attn_jax.errors import UserError
+from attn_jax.evaluation.paired import Result, Sentences, united, united_sentences
+from attn_jax.runs import results
+from attn_jax.runs.results import read_result
+from attn_jax.runs.sentences import FILE, read_sentences
 
 ORDER = "sweep.json"
+NUM_DIGITS = 6
+NAME = re.compile(rf"(.+)-([0-9a-f]{{{NUM_DIGITS}}})(?:-seeds[\d.+]+)?")
+FILES = (results.FILE, FILE)
+
+
+class Row(NamedTuple):
+    """The finished runs of one config, as a row of a table."""
+
+    runs: tuple[pathlib.Path, ...]  # work directories, each with other seeds
+    result: Result
+    sentences: Sentences | None
 
 
 def save_order(folder: pathlib.Path, names: list[str]) -> None:
@@ -36,3 +58,53 @@ def runs_of(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def _workdirs(folder: pathlib.Path) -> list[pathlib.Path]:
     return [path for path in folder.iterdir() if path.is_dir() and (path / "config.json").exists()]
+
+
+def named_alike(name: str, other: str) -> bool:
+    """Tells whether two names of runs have equal digits, so that the runs differ at most in their seeds."""
+    ours, theirs = NAME.fullmatch(name), NAME.fullmatch(other)
+    return bool(ours and theirs and ours[2] == theirs[2])
+
+
+def row_of(run: pathlib.Path, files: Sequence[str] = FILES) -> Row:
+    """Reads a run, together with the runs beside it that have its config and other seeds.
+
+    Args:
+        run: work directory.
+        files: names of the files with the result and with the statistics of the sentences.
+
+    Raises:
+        UserError: a file is missing or damaged.
+    """
+    beside = [path for path in run.absolute().parent.glob("*") if named_alike(path.name, run.name)]
+    runs = [run, *(path for path in sorted(beside) if path.name != run.name and (path / files[0]).exists())]
+    return _row(runs, files) or _row([run], files)
+
+
+def rows_of(runs: Sequence[pathlib.Path]) -> dict[str, Row]:
+    """Reads the runs that have a result; those that differ only in their seeds are one row, by its label.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    groups: dict[str, list[pathlib.Path]] = {}
+    for run in runs:
+        if (run / results.FILE).exists():
+            found = NAME.fullmatch(run.name)
+            groups.setdefault(found[2] if found else run.name, []).append(run)
+    rows = []
+    for group in groups.values():
+        united_row = _row(group, FILES)
+        rows += [united_row] if united_row else [_row([run], FILES) for run in group]
+    short = [found[1] if (found := NAME.fullmatch(row.runs[0].name)) else row.runs[0].name for row in rows]
+    return {name if short.count(name) == 1 else row.runs[0].name: row for name, row in zip(short, rows, strict=True)}
+
+
+def _row(runs: Sequence[pathlib.Path], files: Sequence[str]) -> Row | None:
+    """Reads runs as one row; None if they cannot be one, such as ensembles or runs of equal seeds."""
+    found = [read_result(run / files[0]) for run in runs]
+    if (result := united(found)) is None:
+        return None
+    paths = [run / files[1] for run in runs]
+    tables = [read_sentences(path, of) if path.exists() else None for path, of in zip(paths, found, strict=True)]
+    return Row(tuple(runs), result, united_sentences(tables))

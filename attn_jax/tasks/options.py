@@ -118,7 +118,7 @@ class VocabularyOptions(TextOptions):
     vocabulary: VocabularyChoice = choice(VOCABULARY_OPTIONS, "words", "tokenizer and vocabulary", afterwards=False)
     vocab_size: tuple = option(
         (8000, 8000),
-        "vocabulary sizes of source and target: exact for sentencepiece, else at most",
+        "vocabulary sizes of source and target: exact for sentencepiece, else at most; 0: as many as the text allows",
         each=int,
         afterwards=False,
     )

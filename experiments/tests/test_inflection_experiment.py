@@ -14,7 +14,7 @@ from attn_jax.runs.checks import check
 from attn_jax.runs.options import change, resolve
 from attn_jax.runs.python_files import load_file
 from attn_jax.runs.tree import flatten
-from attn_jax.sweeps.sweep import jobs
+from attn_jax.sweeps.jobs import jobs
 from experiments import captions, inflection, inflection_peer, render, soft_vs_hard_tags, translation
 
 ROOT = pathlib.Path(inflection.__file__).resolve().parents[1]

@@ -9,7 +9,7 @@ import pytest
 from attn_jax.runs.config_files import load_config_file
 from attn_jax.runs.options import change, resolve
 from attn_jax.runs.training import check
-from attn_jax.sweeps.sweep import jobs
+from attn_jax.sweeps.jobs import jobs
 from experiments import output_layers, raw
 from experiments.output_layers import at_the_end, briefly, compare, table, with_layer
 

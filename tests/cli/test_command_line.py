@@ -11,8 +11,11 @@ from absl import flags
 
 from attn_jax.cli import commands, main
 from attn_jax.cli.command_line import parse
+from attn_jax.cli.reference import describe
 from attn_jax.data.files import save_json
+from attn_jax.data.text_tables import is_text_table
 from attn_jax.errors import UserError
+from attn_jax.runs.config_files import load_config_file
 from attn_jax.runs.options import change
 from attn_jax.runs.python_files import load_file
 from attn_jax.runs.workdir import plain
@@ -87,7 +90,7 @@ def test_options_may_be_in_files(tmp_path):
         assert overrides == ["--config.train.num_steps=9", "--config.name=a b '#1'", "--config.seeds=(3,)"]
         assert flags.FLAGS["mode"].value == "eval"
     (tmp_path / "whole").write_text(f"{QUICKSTART}\n--config.model.hidden_size=64\n--workdir=x\n")
-    assert parsed("--sweep=x.py", "--workdir=y") == (None, []) and main.SWEEP.value == "x.py"
+    assert parsed("--sweep=x.py", "--workdir=y") == (None, []) and main.SWEEP.value == ["x.py"]
     config, _ = parsed(f"--flagfile={tmp_path}/whole")
     assert config.model.hidden_size == 64 and flags.FLAGS["workdir"].value == "x"
 
@@ -284,3 +287,30 @@ def test_a_process_that_lost_the_others_does_not_wait_for_them(monkeypatch, caps
     main.main(["launch.py", QUICKSTART, "--workdir=nowhere", *several])
     assert (ends, joined) == ([1], [("host:1", 2, 1)])
     assert capsys.readouterr().err.startswith("launch.py: another process of the training is gone: UNKNOWN: Gloo")
+
+
+def test_options_are_those_that_have_the_text():
+    config, _ = parsed(QUICKSTART, "--options", "--workdir=x")
+    assert flags.FLAGS["options"].value == ""
+    whole, some = (describe(config, text).splitlines() for text in ("", "Attention.Score"))
+    assert {line.split()[0] for line in some} < {line.split()[0] for line in whole if line}
+    assert some[0] == "model:" and all("model.attention.score" in line for line in some[1:]) and len(some) > 1
+    with pytest.raises(UserError, match="--options=atention: no key or meaning of an option has it; did you mean att"):
+        describe(config, "atention")
+
+
+def test_a_key_of_another_part_names_the_choice_that_brings_it():
+    with pytest.raises(UserError, match=r"it is an option of model\.objective hard, .*: set model\.objective=hard"):
+        parsed(QUICKSTART, "--config.model.objective.reading=reinforce")
+
+
+def test_the_config_to_begin_with_is_printed_and_is_one_of_ones_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["launch.py", "--config=new"])
+    assert main.main(sys.argv) == 0
+    (tmp_path / "mine.py").write_text(text := capsys.readouterr().out)
+    assert load_config_file(str(tmp_path / "mine.py")).name == "mine"
+    (tmp_path / "theirs.py").write_text(text.replace('DATA = ""', 'DATA = "my_data"'))
+    config = load_config_file(str(tmp_path / "theirs.py"))
+    assert (config.task.name, config.data_dir) == ("parallel_text", "my_data") and is_text_table(config.task.train[0])
+    assert main.main([*sys.argv, "--config.seed=1"]) == 1
+    assert "--config=new prints a config to begin with; leave --config.seed=1 out" in capsys.readouterr().err

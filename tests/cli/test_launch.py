@@ -312,7 +312,9 @@ def test_bad_data_is_one_clear_line_and_leaves_no_work_directory(server, data, t
         assert not (tmp_path / "run").exists()
     pieces = ["--config.task.vocabulary=sentencepiece", "--config.task.vocab_size=(5000, 30)"]
     message = failure(server, *(option for option in train if "vocabulary.min_count" not in option), *pieces)
-    words = r"the source vocabulary: vocab_size 5000 is too large for this text; the largest possible is \d+"
+    words = (
+        r"the source vocabulary: vocab_size 5000 is too large for this text, 0 would fit; the largest possible is \d+"
+    )
     assert re.fullmatch(words, message) and not (tmp_path / "run").exists()
 
 

@@ -145,7 +145,7 @@ def test_a_sweep_and_a_download_go_into_the_home_folder(home, monkeypatch, unpar
     (home / "sweep.py").write_text("def sweep():\n    raise ValueError('reached')\n")
     with pytest.raises(UserError, match=f"{home}/sweep.py: reached"):
         parse(["launch.py", "--sweep=~/sweep.py", "--workdir=~/sweep"])
-        sweep.run_sweep(pathlib.Path(main.SWEEP.value), main.WORKDIR.value, [], 1)
+        sweep.run_sweep(pathlib.Path(main.SWEEP.value[0]), main.WORKDIR.value, [], 1)
     monkeypatch.setattr(download.pooch, "retrieve", lambda *_, **__: pytest.fail("nothing is fetched"))
     with pytest.raises(UserError, match=f"{home}/sweep.py"):
         download.download(next(iter(download.DATASETS.values())), "~/sweep.py")

@@ -136,9 +136,10 @@ def test_a_sweep_has_a_table_with_links_to_the_pages_of_its_runs(folder, capsys)
     write_sweep_report(folder, report_run)
     page = data_of(folder / FILE)
     assert made == ["quickstart,seed=0"]
-    assert page["links"] == {f"seed={n}": f"quickstart%2Cseed%3D{n}/report.html" for n in (1, 0)}
-    assert [row[0] for row in page["table"]] == ["run", "seed=1", "seed=0"] and len(page["figure"]) == 2
-    assert page["sentence_differences"][1] == ["seed=0", "+0 [+0, +0]", "+0 [+0, +0]"]  # they are copies
+    assert page["links"] == {f"quickstart,seed={n}": f"quickstart%2Cseed%3D{n}/report.html" for n in (1, 0)}
+    assert [row[0] for row in page["table"]] == ["run", *(f"quickstart,seed={n}" for n in (1, 0))]
+    assert len(page["figure"]) == 2
+    assert page["sentence_differences"][1] == ["quickstart,seed=0", "+0 [+0, +0]", "+0 [+0, +0]"]  # they are copies
     os.utime(folder / "quickstart,seed=1" / FILE, (0, 0))
     write_sweep_report(folder, report_run)
     assert made == ["quickstart,seed=0"]  # older, but of the same files
@@ -162,10 +163,11 @@ def test_a_sweep_keeps_the_order_of_its_runs(tmp_path, monkeypatch):
     path.write_text(f"def sweep():\n    yield from {rows!r}\n")
     monkeypatch.setattr(sweep, "run_jobs", lambda *arguments: [])
     sweep.run_sweep(path, str(tmp_path / "runs"), [])
-    for seed in (3, 7, 5):
-        (tmp_path / "runs" / f"quickstart,seed={seed}").mkdir()
-        (tmp_path / "runs" / f"quickstart,seed={seed}" / "config.json").write_text("{}")
-    assert [found.name[-1] for found in runs_of(tmp_path / "runs")] == ["7", "3", "5"]
+    names = [job.name for job in sweep.jobs(path)]
+    for name in ("another", *reversed(names)):
+        (tmp_path / "runs" / name).mkdir()
+        (tmp_path / "runs" / name / "config.json").write_text("{}")
+    assert [found.name for found in runs_of(tmp_path / "runs")] == [*names, "another"]
 
 
 @pytest.mark.slow

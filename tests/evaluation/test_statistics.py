@@ -10,6 +10,7 @@ from sacrebleu.significance import PairedTest
 from scipy import stats
 
 from attn_jax.evaluation import statistics
+from attn_jax.evaluation.kinds import possible
 from attn_jax.evaluation.statistics import (
     almost_stochastic_order,
     compare,
@@ -28,6 +29,24 @@ def test_the_interval_of_t_is_scipys():
     found = statistics.t_interval(x, 0.9)
     np.testing.assert_allclose((found.low, found.high), expected)
     assert found.num == 7 and found.half_width == pytest.approx((found.high - found.low) / 2)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "low", "high"),
+    [
+        ("exact_match", [86.0, 87.0, 99.0], None, 100.0),
+        ("loss", [0.01, 0.8], 0.0, None),
+        ("perplexity", [1.0, 1.5], 1.0, None),
+        ("r2", [0.2, 0.9], None, 1.0),
+        ("none", [-1.0, 200.0], None, None),
+    ],
+)
+def test_no_interval_leaves_the_possible_values(metric, values, low, high):
+    """Only the end that would leave them is another; a difference is at most as large as their range."""
+    plain, found = statistics.t_interval(values), statistics.t_interval(values, within=possible(metric))
+    assert (found.low, found.high) == (plain.low if low is None else low, plain.high if high is None else high)
+    ends = statistics.compare([0.0, 100.0], [100.0, 90.0], within=(0.0, 100.0)).difference
+    assert (ends.low, ends.high) == (-100.0, 100.0)
 
 
 @pytest.mark.parametrize("n", [1, 2, 6, 9])

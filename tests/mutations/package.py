@@ -73,8 +73,8 @@ MUTATIONS = {
     ),
     "time_of_one_process": Mutation(
         "runs/run.py",
-        'self.seconds, self.finished = extra["seconds"], extra["finished"]',
-        'self.seconds, self.finished = 0.0, extra["finished"]',
+        'self.seconds, self.finished = extra["seconds"], extra["finished"] and',
+        'self.seconds, self.finished = 0.0, extra["finished"] and',
         "runs/test_run_training.py::test_time_of_all_processes_is_added_up",
     ),
     "failed_with_a_result": Mutation(

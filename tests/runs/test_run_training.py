@@ -24,6 +24,7 @@ from attn_jax.runs import run as of_run
 from attn_jax.runs import training
 from attn_jax.runs.inputs import Files
 from attn_jax.runs.options import change, resolve
+from attn_jax.runs.workdir import save_config
 from attn_jax.training import model_size
 from attn_jax.training.loop import make_train_step
 from attn_jax.training.optimizers import PlateauState, halve, plateau_scale
@@ -159,16 +160,57 @@ def test_the_result_is_printed_even_if_it_cannot_be_written(whole, tmp_path, mon
 def test_the_run_of_another_config_is_refused_and_untouched(whole):
     run, _ = whole
     before = contents(run.workdir)
-    start = r"workdir \(--config.train.start=run --config.train.start.workdir=.*begins w"
     for changes, words in (
         ({"model__hidden_size": 9}, "model.hidden_size is 8 there and 9 here; choose another --workdir"),
         ({"task__buckets__shapes": ((24, 11), (32, 11))}, r"task.buckets.shapes is \[\[24, 11\]\] there"),
         ({"seeds": (0, 1)}, r"seeds is \[\] there and \[0, 1\] here"),
-        ({"train__num_steps": 99}, rf"train.num_steps is \d+ there.*{start}"),
     ):
         with pytest.raises(UserError, match=f"holds the run of another config: {words}"):
             training.open_run(resolve(tiny_config(**WHOLE | changes)), run.workdir)
     assert contents(run.workdir) == before
+
+
+@pytest.mark.slow
+def test_a_run_that_was_made_longer_is_one_of_that_length(whole, tmp_path, capsys):
+    """To the bit; an evaluation at the former end changes no parameter."""
+    run, fitted = whole
+    for steps in (6, 10):
+        capsys.readouterr()
+        config = tiny_config(**WHOLE | {"train__num_steps": steps})
+        commands.train(resolve(config), tmp_path / "run", commands.Files())
+    assert (
+        "longer        10 steps instead of 6; optimizer.schedule constant is the same before" in capsys.readouterr().err
+    )
+    longer, again = train(config, tmp_path / "run")
+    assert again.step == 10 and again.reason == "finished before"
+    states = (on_host(*each) for each in ((longer, again), (run, fitted)))
+    jax.tree.map(np.testing.assert_array_equal, *((state.params, state.opt_state) for state in states))
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"] == 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "length", "words"),
+    [
+        ({"optimizer__schedule": name}, {"train__num_steps": 9}, None)
+        for name in ("constant", "inverse_sqrt", "halving", "plateau")
+    ]
+    + [
+        ({"optimizer__schedule": "cosine"}, {"train__num_steps": 9}, "cosine of 9 steps has other learning rates"),
+        ({}, {"train__num_steps": 3}, "a run can be made longer, not shorter"),
+        ({"train__patience": 2, "train__eval_every": 4}, {"train__num_steps": 9}, "patience counts evaluations, and"),
+        ({"train__num_steps": 0, "train__num_epochs": 2.0}, {"train__num_epochs": 3.0}, None),
+    ],
+)
+def test_a_run_becomes_longer_only_if_its_learning_rates_would_have_been_the_same(tmp_path, changes, length, words):
+    changes = {"train__num_steps": 6, "train__eval_every": 3, "optimizer__warmup_steps": 1} | changes
+    save_config(tmp_path, tiny_config(**changes))
+    options = resolve(tiny_config(**changes | length))
+    steps = options.train.steps(3)
+    if words is None:
+        training.check_length(options, tmp_path, steps, 3)
+        return
+    with pytest.raises(UserError, match=f"{words}.*--config.train.start.workdir={tmp_path} begins with"):
+        training.check_length(options, tmp_path, steps, 3)
 
 
 @pytest.mark.slow

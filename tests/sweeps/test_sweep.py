@@ -2,20 +2,24 @@
 
 import json
 import pathlib
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from itertools import product
 
 import pytest
 
+from attn_jax.cli.compare import compare_runs
 from attn_jax.errors import Interrupted, UserError
-from attn_jax.runs.config_files import load_config_file
-from attn_jax.runs.overrides import override
+from attn_jax.evaluation.metrics import summarize
 from attn_jax.runs.workdir import save_config
 from attn_jax.sweeps import sweep
+from attn_jax.sweeps.grid import grid, read_seeds
+from attn_jax.sweeps.jobs import config_of, labels
 from attn_jax.sweeps.processes import Process
 
 EDITED = """
@@ -105,12 +109,13 @@ def test_a_wrong_override_of_one_run_is_told_before_anything_runs(changes, messa
 
 def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
     path, folder = fake(0, 2), tmp_path / "runs"
-    with pytest.raises(UserError, match=r"1 of 2 runs failed: quickstart,seed=2,score=dot"):
-        sweep.run_sweep(path, str(folder), ["--config.train.num_steps=5"])
+    common = ["--config.train.num_steps=5"]
+    names = [job.name for job in sweep.jobs(path, common)]
+    with pytest.raises(UserError, match=f"1 of 2 runs failed: {names[1]}"):
+        sweep.run_sweep(path, str(folder), common)
     out, err = capsys.readouterr()
-    names = [f"quickstart,seed={seed},score=dot" for seed in (0, 2)]
-    table = ["| run | loss | bleu | seeds |", "| --- | --- | --- | --- |", f"| {names[0]} | 1.25 ± 0.5 | 30 | 2 |"]
-    assert out.splitlines() == table
+    table = ["| run | loss | bleu | seeds |", "| --- | --- | --- | --- |", "| seed=0 | 1.25 ± 0.5 | 30 | 2 |"]
+    assert out.splitlines() == [*table, "", "± standard deviation over the seeds"]
     log = folder / names[1] / "log.txt"
     assert err.splitlines() == [
         f"sweep         1/2  {names[0]}",
@@ -137,9 +142,9 @@ def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
     sweep.run_sweep(fake(0, 1), str(folder), ["--config.data_dir=elsewhere", "--config.train.num_steps=5"])
     out, err = capsys.readouterr()
     assert f"              finished before: {folder / names[0] / 'result.json'}" in err.splitlines()
-    first, second = (part.splitlines() for part in out.split("\n\n")[:2])
+    first, _, second = (part.splitlines() for part in out.split("\n\n")[:3])
     assert len(first) == 4 and first[:3] == table
-    assert second[0] == f"| difference to {names[0]} | loss |" and len(second) == 3
+    assert second[0] == "| difference to seed=0 | loss |" and len(second) == 3
 
 
 def test_a_sweep_in_the_folder_of_a_run_is_one_line(fake, tmp_path):
@@ -150,24 +155,21 @@ def test_a_sweep_in_the_folder_of_a_run_is_one_line(fake, tmp_path):
         sweep.run_sweep(path, str(folder), [])
 
 
-def test_a_finished_run_of_another_config_is_not_taken_for_this_one(fake, tmp_path):
-    path, folder = fake(0), tmp_path / "runs"
-    (job,) = sweep.jobs(path)
-    common = ["--config.train.num_steps=5"]
+def test_a_run_of_another_config_has_another_folder_and_a_changed_one_is_refused(fake, tmp_path):
+    path, folder, common = fake(0), tmp_path / "runs", ["--config.train.num_steps=5"]
+    (job,) = sweep.jobs(path, common)
     sweep.run_sweep(path, str(folder), common)
-    save_config(folder / job.name, override(load_config_file(job.config), [*common, *sweep.overrides_of(job)]))
+    config = config_of(job, common)
+    save_config(folder / job.name, config)
     sweep.run_sweep(path, str(folder), [*common, "--config.train.log_every=7", "--config.data_dir=elsewhere"])
-    for other, words in (
-        ([], "train.num_steps is 5 there and 2050 here"),
-        ([*common, "--config.decode.method=beam"], "decode.method.name is 'greedy' there and 'beam' here"),
-    ):
-        with pytest.raises(UserError, match=f"{job.name} holds the run of another config: {words}"):
-            sweep.run_sweep(path, str(folder), other)
-    edited = tmp_path / "edited.py"
-    edited.write_text(EDITED)
-    path.write_text(path.read_text().replace("configs/quickstart.py", str(edited)))
-    (folder / job.name).rename(folder / job.name.replace("quickstart", "edited"))
-    with pytest.raises(UserError, match=r"model\.decoder\.cell is 'lstm' there and 'gru' here"):
+    assert len(list(folder.glob("*/result.json"))) == 1  # what changes no number
+    for other in ([], [*common, "--config.decode.method=beam"], [*common, "--config.model.decoder.cell=gru"]):
+        before = len(list(folder.glob("*/result.json")))
+        sweep.run_sweep(path, str(folder), other)
+        assert len(list(folder.glob("*/result.json"))) == before + 1
+    config.train.num_steps += 1
+    save_config(folder / job.name, config)
+    with pytest.raises(UserError, match=f"{job.name} holds the run of another config: train.num_steps is 6 there"):
         sweep.run_sweep(path, str(folder), common)
 
 
@@ -181,7 +183,7 @@ def test_a_run_of_a_config_that_was_changed_while_the_sweep_ran_has_failed(fake,
     """Its name, which has the name of the file and the overrides, is that of the run that was asked for."""
     path, folder = fake(0), tmp_path / "runs"
     (job,) = sweep.jobs(path)
-    config = override(load_config_file(job.config), sweep.overrides_of(job))
+    config = config_of(job)
     config.train.log_every += 1
     save_config(tmp_path, config)
     program = tmp_path / "launch.py"
@@ -213,58 +215,40 @@ def test_one_sweep_at_a_time_in_a_folder(fake, tmp_path, capsys):
         sweep.run_sweep(path, str(folder), [])
 
 
-def test_a_refused_sweep_leaves_the_order_of_the_one_before(fake, tmp_path):
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_refused_sweep_runs_nothing_and_leaves_the_order_of_the_one_before(fake, tmp_path, finished):
     """The first run of the order is the baseline of its report."""
-    folder, common = tmp_path / "runs", ["--config.train.num_steps=5"]
-    sweep.run_sweep(fake(1, 0), str(folder), common)
-    path = fake(0)
-    (job,) = sweep.jobs(path)
-    save_config(folder / job.name, override(load_config_file(job.config), [*common, *sweep.overrides_of(job)]))
+    folder = tmp_path / "runs"
+    sweep.run_sweep(fake(1, 0), str(folder), [])
+    (job,) = sweep.planned(sweep.jobs(path := fake(0)), folder)
+    config = config_of(job)
+    config.train.eval_every += 1
+    save_config(folder / job.name, config)
+    (folder / job.name / "result.json").touch()
+    if not finished:
+        (folder / job.name / "result.json").unlink(missing_ok=True)
+        (folder / job.name / "checkpoints" / "2").mkdir(parents=True)
     before = (folder / "sweep.json").read_text()
-    with pytest.raises(UserError, match="holds the run of another config"):
+    with pytest.raises(UserError, match="cannot read" if finished else "holds the run of another config"):
         sweep.run_sweep(path, str(folder), [])
     assert (folder / "sweep.json").read_text() == before
 
 
-def test_an_interrupted_run_of_another_config_is_told_before_anything_runs(fake, tmp_path):
-    folder = tmp_path / "runs"
-    *_, job = sweep.jobs(path := fake(1, 0))
-    (folder / job.name / "checkpoints" / "2").mkdir(parents=True)
-    common = ["--config.train.num_steps=5"]
-    save_config(folder / job.name, override(load_config_file(job.config), [*common, *sweep.overrides_of(job)]))
-    with pytest.raises(UserError, match=f"{job.name} holds the run of another config: train.num_steps is 5 there"):
-        sweep.run_sweep(path, str(folder), [])
-    assert [each.name for each in folder.iterdir()] == [job.name]
-    sweep.run_sweep(path, str(folder), common)
-
-
 def test_a_damaged_result_is_told_before_anything_runs(fake, tmp_path):
-    path, folder = fake(0), tmp_path / "runs"
-    sweep.run_sweep(path, str(folder), [])
-    (job,) = sweep.jobs(path)
+    path, folder = fake(1, 0), tmp_path / "runs"
+    _, job = sweep.jobs(path)
+    (folder / job.name).mkdir(parents=True)
     for text, words in (('{"metrics": ', "not valid JSON"), ("{}", "expected the result of a run")):
         (folder / job.name / "result.json").write_text(text)
         with pytest.raises(UserError, match=rf"result\.json: {words}.*; delete it, and the same command measures"):
-            sweep.run_sweep(fake(1, 0), str(folder), [])
+            sweep.run_sweep(path, str(folder), [])
     assert [each.name for each in folder.iterdir() if each.is_dir()] == [job.name]
 
 
-def test_keys_that_end_alike_have_names_of_their_own(tmp_path):
-    rows = [
-        {"config": "configs/quickstart_transformer.py", f"model.{place}.normalize": "sparsemax"} for place in PLACES
-    ]
-    rows.append(
-        {"config": "c.py", "model.attention.normalize": "softmax", "model.decoder.source_attention.normalize": "entmax"}
-    )
-    names = [job.name for job in sweep.named(rows, tmp_path)]
-    assert names == [
-        "quickstart_transformer,normalize=sparsemax",
-        "configs_quickstart_transformer,model.decoder.attention.normalize=sparsemax",
-        "configs_quickstart_transformer,model.decoder.source_attention.normalize=sparsemax",
-        "c,model.attention.normalize=softmax,model.decoder.source_attention.normalize=entmax",
-    ]
-    with pytest.raises(UserError, match="twice"):
-        list(sweep.named(rows[:2] * 2, tmp_path))
+def test_keys_that_end_alike_are_whole_in_labels():
+    rows = [("configs/c.py", {}), *(("configs/c.py", {f"model.{place}.normalize": "softmax"}) for place in PLACES)]
+    assert labels(rows) == ["c", *(f"model.{place}.normalize=softmax" for place in PLACES)]
+    assert labels([("a/c.py", {}), ("d.py", {"model.output.name": (1, "x y")})]) == ["c", "d,output=1+xy"]
 
 
 def test_the_log_of_a_failed_run_may_have_any_bytes(tmp_path):
@@ -276,7 +260,7 @@ def test_the_log_of_a_failed_run_may_have_any_bytes(tmp_path):
 
 
 def test_a_run_that_ends_with_an_error_has_failed_even_with_a_result(fake, tmp_path, capsys):
-    with pytest.raises(UserError, match=r"1 of 1 runs failed: quickstart,seed=5,score=dot"):
+    with pytest.raises(UserError, match=r"1 of 1 runs failed: quickstart-"):
         sweep.run_sweep(fake(5), str(tmp_path / "runs"), [])
     assert "failed: launch.py: no space left for the pictures" in capsys.readouterr().err
 
@@ -316,11 +300,11 @@ def test_runs_at_the_same_time(fake, tmp_path, capsys):
 
 
 def test_a_run_that_was_killed_is_tried_once_more(fake, tmp_path, capsys):
-    with pytest.raises(UserError, match=r"1 of 2 runs failed: quickstart,seed=9"):
+    with pytest.raises(UserError, match=r"1 of 2 runs failed: seed=9-"):
         sweep.run_sweep(fake(8, 9), str(tmp_path / "runs"), [])
     err = capsys.readouterr().err
-    assert err.count("killed by signal 9, once more: quickstart,seed=8,score=dot") == 1
-    assert err.count("killed by signal 9, once more: quickstart,seed=9,score=dot") == 1
+    assert err.count("killed by signal 9, once more: seed=8-") == 1
+    assert err.count("killed by signal 9, once more: seed=9-") == 1
     (log,) = (tmp_path / "runs").glob("*seed=9*/log.txt")
     assert f"              failed: killed by signal 9 ({log})" in err.splitlines()  # not what it wrote last
 
@@ -342,13 +326,13 @@ def test_sigterm_is_passed_on(at_once, fake, tmp_path):
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (128 + signal.SIGTERM, "")
     assert err.splitlines()[-1] == "interrupted   the same command goes on from there"
-    assert not (tmp_path / "runs" / "quickstart,seed=0,score=dot").exists()
+    assert not list((tmp_path / "runs").glob("seed=0-*"))
 
 
 def test_a_run_that_was_told_to_end_has_not_failed_and_ends_the_sweep(fake, tmp_path, capsys):
     with pytest.raises(Interrupted) as error:
         sweep.run_sweep(fake(4, 0), str(tmp_path / "runs"), [])
-    assert error.value.status == 143 and not (tmp_path / "runs" / "quickstart,seed=0,score=dot").exists()
+    assert error.value.status == 143 and not list((tmp_path / "runs").glob("seed=0-*"))
     out, err = capsys.readouterr()
     assert out == "" and "failed" not in err
     assert err.splitlines()[-1] == "interrupted   the same command goes on from there"
@@ -363,7 +347,7 @@ def test_a_run_that_was_told_to_end_has_not_failed_and_ends_the_sweep(fake, tmp_
         ("yield {'config': nothing}", "name 'nothing' is not defined"),
         ("yield {'config': 'a.py', 3: 4}", "yielded the key 3; expected names of options"),
         ("yield from ()", "sweep() yielded no runs"),
-        ("yield from 2 * [{'config': 'a.py', 'x.seed': 1}]", "yielded a,seed=1 twice"),
+        ("yield from 2 * [{'config': 'configs/quickstart.py', 'seed': 1}]", "the sweep has a run twice, quickstart-"),
     ],
 )
 def test_a_wrong_sweep_is_told_before_anything_runs(tmp_path, body, words):
@@ -379,28 +363,78 @@ def test_a_wrong_sweep_is_told_before_anything_runs(tmp_path, body, words):
 def test_the_sweeps_of_the_experiments_name_configs_and_keys_that_exist(path):
     if "def sweep(" not in path.read_text(encoding="utf-8"):
         pytest.skip("not a sweep")
-    todo = list(sweep.jobs(path))
-    assert todo
-    sweep.check_jobs(todo, [])
+    assert sweep.jobs(path)
 
 
-def test_a_long_name_is_cut_and_stays_its_own(tmp_path):
-    path = tmp_path / "long.py"
-    path.write_text(
-        "def sweep():\n    for i in range(2):\n"
-        "        yield {'config': 'configs/quickstart.py', 'name': 'x' * 300, 'seed': i}\n"
-    )
-    names = [job.name for job in sweep.jobs(path)]
-    assert len(set(names)) == 2 and all(len(name) < 255 for name in names)
-    assert names == [job.name for job in sweep.jobs(path)]
-
-
-def test_runs_whose_values_differ_in_a_character_that_names_lack_have_names_of_their_own(tmp_path):
-    rows = [{"config": "configs/quickstart.py", "data_dir": name} for name in ("d/x", "d_x", "d x")]
+@pytest.mark.parametrize("values", [("x" * 300, "y" * 300), ("d/x", "d_x", "d x"), ("訳" * 100, "a'b\"(c),d")])
+def test_every_name_is_short_and_its_own_and_needs_no_quotes(tmp_path, values):
+    rows = [{"config": "configs/quickstart.py", "data_dir": value, "train.num_steps": 3} for value in values]
     names = [job.name for job in sweep.named(rows, tmp_path)]
-    assert len(set(names)) == 3 and names == [job.name for job in sweep.named(rows, tmp_path)]
-    (job,) = sweep.named([{"config": "configs/quickstart.py", "data_dir": "訳" * 100}], tmp_path)
-    assert len(job.name.encode()) < 255
+    assert len(set(names)) == len(values) and names == [job.name for job in sweep.named(rows, tmp_path)]
+    assert all(len(name.encode()) < 255 and re.fullmatch(r"data_dir=[\w.+-]+-[0-9a-f]{6}", name) for name in names)
+
+
+def pretend(todo, folder, common, at_once):
+    """What the runs of a sweep leave, with the seed as the value of each seed."""
+    for job in todo:
+        if not (folder / job.name / "result.json").exists():
+            save_config(folder / job.name, config_of(job, common))
+            values = {"loss": summarize([float(seed) for seed in job.seeds])}
+            (folder / job.name / "result.json").write_text(json.dumps({"metrics": values, "seeds": job.seeds}))
+    return []
+
+
+def test_a_run_is_found_again_though_the_sweep_grew_and_more_seeds_are_a_run_beside_it(tmp_path, monkeypatch, capsys):
+    """The table has a row for each config, with all of its seeds; compare reads them together as well."""
+    monkeypatch.setattr(sweep, "run_jobs", pretend)
+    folder, rows = tmp_path / "runs", [{"config": "configs/quickstart.py", "train.num_steps": 3}]
+
+    def run(seeds, rows):
+        before = set(folder.glob("*/"))
+        sweep.run_sweep(pathlib.Path("x"), str(folder), [f"--config.seeds={seeds}"], rows=rows)
+        return sorted(path.name for path in set(folder.glob("*/")) - before)
+
+    (first,) = run((0, 1), rows)
+    rows.append(rows[0] | {"model.attention.score": "general"})
+    (second,) = run((0, 1), rows)
+    capsys.readouterr()
+    assert run((0, 1, 2, 3), rows) == [f"{first}-seeds2..3", f"{second}-seeds2..3"]
+    out, err = capsys.readouterr()
+    assert first.startswith("quickstart-") and second.startswith("score=general-")
+    assert f"seeds         {second}: 0, 1 are there, 2, 3 are trained" in err.splitlines()
+    assert out.splitlines()[2:4] == ["| quickstart | 1.5 ± 1.3 | 4 |", "| score=general | 1.5 ± 1.3 | 4 |"]
+    assert run((0, 1), rows) == [] and run((1, 3, 2, 7), rows[:1]) == [f"{first}-seeds7"]
+    found = compare_runs(folder / f"{second}-seeds2..3", folder / first)
+    assert found["seeds"] == [2, 3, 0, 1] and len(found["united"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["normalize=softmax,sparsemax; b=(1,2),(3, 4)"], [["softmax", "sparsemax"], ["(1,2)", "(3, 4)"]]),
+        (["a='x,y',z", "--config.b=1"], [["'x,y'", "z"], ["1"]]),
+        (["a=1,,2"], "'a=1,,2'; expected KEY=VALUE"),
+        (["a=1;a=2"], "'a=2'; expected KEY=VALUE"),
+        (["a=1,1"], "'a=1,1'; expected KEY=VALUE"),
+        (["a=(1,2"], "a bracket or a quote that is not closed"),
+        (["a=1;b"], "'b'; expected KEY=VALUE"),
+    ],
+)
+def test_a_grid_on_the_command_line_has_all_combinations(texts, expected):
+    if isinstance(expected, str):
+        with pytest.raises(UserError, match=re.escape(expected)):
+            grid("c", texts)
+        return
+    rows = grid("c", texts)
+    assert [[row[key] for key in row if key != "config"] for row in rows] == list(map(list, product(*expected)))
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0..5", (0, 1, 2, 3, 4, 5)), ("7", (7,)), ("2,0", (2, 0))])
+def test_seeds_are_a_range_or_a_list(text, seeds):
+    assert read_seeds(text) == seeds
+    for wrong in (f"{text},", f"{text}..", "5..0", ""):
+        with pytest.raises(UserError, match=re.escape(f"--seeds={wrong}: expected seeds such as 0..5")):
+            read_seeds(wrong)
 
 
 def test_an_option_that_the_sweep_sets_itself_is_refused(tmp_path):

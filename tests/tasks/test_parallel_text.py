@@ -1,11 +1,13 @@
 """Files to splits: a real held-out split, nested subsets, vocabularies of the training split only."""
 
+import re
 from functools import partial
 
 import pytest
 from tasks_by_name import make
 from tiny_run import files_config
 
+from attn_jax.data.text_tables import FIELDS
 from attn_jax.data.vocabulary import Words
 from attn_jax.data.vocabulary_options import SampledPiecesOptions, WordsOptions
 from attn_jax.errors import UserError
@@ -112,6 +114,7 @@ def test_vocabularies_know_the_training_split_only(task):
         ({"train": ("train.en", "train.de")}, "train.de: no such file; did you mean train"),
         ({"train": ("", "")}, "task.train names no files"),
         ({"valid": ("valid.en", "")}, r"task.valid is \('valid.en', ''\); expected a source file and a target file"),
+        ({"fields": ("a", "a")}, r"task.fields is \('a', 'a'\); expected two different names"),
         ({"train": ("train.en", "valid.ja")}, "train.en has 50 lines but .*valid.ja has 7"),
         ({"valid_size": 50}, "task.valid_size 50: expected 1 to 49, as there are 50 training pairs"),
         ({"valid_size": 0}, "task.valid_size 0: expected"),
@@ -119,12 +122,69 @@ def test_vocabularies_know_the_training_split_only(task):
         ({"num_examples": -1}, "task.num_examples -1: expected"),
         ({"vocab_size": (1000, 2)}, "the target vocabulary: vocab_size 2 is too small"),
         ({"vocabulary": WordsOptions(min_count=1000)}, "^the source vocabulary: no token is seen 1000 times, the comm"),
-        ({"vocabulary": SampledPiecesOptions()}, "the source vocabulary: vocab_size 1000 is too large .* is \\d+$"),
+        (
+            {"vocabulary": SampledPiecesOptions()},
+            "the source vocabulary: vocab_size 1000 is too large .* is \\d+$",
+        ),
     ],
 )
 def test_wrong_options(task, options, message):
     with pytest.raises(UserError, match=message):
         task(**options)
+
+
+TABLES = {
+    "a.jsonl": ('{"source": "a, b", "target": "x"}\n\n{"target": "z\\"", "source": "c", "more": 1}\n', FIELDS),
+    "b.csv": ('more,to,from\n1,x,"a, b"\n2,"z""",c\n', ("from", "to")),
+    "c.tsv": ('a, b\tx\nc\tz"\n', FIELDS),
+    "d.tsv": ('target\tsource\r\nx\ta, b\r\nz"\tc\r\n', FIELDS),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_file_of_both_sides_is_two_files(task, tmp_path, name, capsys):
+    text, fields = TABLES[name]
+    (tmp_path / name).write_text(text)
+    found = task(train=(name, ""), valid=(name, ""), fields=fields)
+    assert together(found.splits["train"]) == {("a, b", "x"), ("c", 'z"')}
+    told = f"read          train: 2 rows of {name}, {fields[0]} and {fields[1]}, longest 4 and 2 letters"
+    assert told in capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.jsonl", '{"sorce": "a", "target": "b"}', "line 1: no field 'source'; did you mean sorce?; see task.fields"),
+        ("a.jsonl", '{"source": "a", "target": "b"}\n{', "line 2: not valid JSON"),
+        ("a.jsonl", "[1]", "line 1: '[1]' is no object"),
+        ("a.jsonl", '{"source": 3, "target": "b"}', "line 1: source is 3; expected a text of one line"),
+        ("a.jsonl", '{"source": "a\\nb", "target": "b"}', "line 1: source is 'a\\nb'; expected a text of one line"),
+        ("a.jsonl", "\n", "no rows; expected some with source and target"),
+        (
+            "a.csv",
+            "id,src,target\n1,2,3\n",
+            "line 1: the columns 'id', 'src', 'target'; expected 'source' and 'target'",
+        ),
+        ("a.csv", "source,target\na,b,c\n", "line 2: 3 columns; expected 2"),
+        ("a.csv", 'source,target\na,"b"c\n', "line 2: "),
+        ("a.tsv", "source\ttarget\na\t \n", "line 2: target is ' '; expected a text of one line"),
+    ],
+)
+def test_a_wrong_row_is_one_line(task, tmp_path, name, text, words):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=re.escape(f"{tmp_path / name}") + ".*" + re.escape(words)):
+        task(train=(name, ""))
+
+
+def test_a_size_of_0_is_as_many_as_the_text_allows(task):
+    with pytest.raises(UserError, match=r"largest possible is (\d+)") as told:
+        task(vocabulary=SampledPiecesOptions())
+    largest = int(re.search(r"possible is (\d+)", str(told.value))[1])
+    for vocabulary, size in (
+        (SampledPiecesOptions(), largest),
+        (WordsOptions(min_count=1), len(task().source_vocabulary)),
+    ):
+        assert len(task(vocabulary=vocabulary, vocab_size=(0, 0)).source_vocabulary) == size
 
 
 def test_a_joint_vocabulary_is_that_of_both_sides(task):

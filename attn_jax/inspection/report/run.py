@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from attn_jax.evaluation.collect import Collected, Map
+from attn_jax.evaluation.kinds import possible
 from attn_jax.evaluation.statistics import LEVEL, t_interval
 from attn_jax.figures import plots
 from attn_jax.inspection.analysis import effective_support, entropy
@@ -74,7 +75,7 @@ def results_of(result: Mapping[str, Any]) -> dict[str, Any]:
     rows = []
     for name, values in result["metrics"].items():
         seeds = values["seeds"]
-        interval = t_interval(seeds) if len(seeds) > 1 else None
+        interval = t_interval(seeds, within=possible(name)) if len(seeds) > 1 else None
         rows.append(
             {
                 "name": name.replace("_", " "),

@@ -1,9 +1,10 @@
 """The data of a sweep's page: the table of results, paired differences, and a figure with intervals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from attn_jax.evaluation.kinds import possible
 from attn_jax.evaluation.paired import Result, Sentences
 from attn_jax.evaluation.statistics import LEVEL, t_interval
 from attn_jax.evaluation.tables import differences_rows, results_rows, sentence_differences_rows
@@ -21,54 +22,27 @@ def sweep_data(
 
     Args:
         title: name of the sweep.
-        results: content of each run's result.json, in the order of the sweep; the first run is the baseline.
-        links: relative address of the report of each run that has one.
+        results: content of the result.json of each row, in the order of the sweep; the first one is the baseline.
+        links: relative address of the report of each row that has one.
         notes: lines about runs that are not in the table.
-        sentences: content of the sentences.json of each run that has one.
+        sentences: content of the sentences.json of each row that has one.
     """
-    shown, shared = short_names(list(results))
-    named = {shown[name]: result for name, result in results.items()}
-    differences, note = differences_rows(named)
-    of_sentences = {shown[name]: found for name, found in sentences.items()}
-    sentence_differences, sentence_note = sentence_differences_rows(named, of_sentences)
+    differences, note = differences_rows(results)
+    sentence_differences, sentence_note = sentence_differences_rows(results, sentences)
     return {
         "kind": "sweep",
         "title": title,
-        "description": ", ".join([f"{len(results)} runs", *shared]),
-        "table": results_rows(named),
+        "description": f"{len(results)} configs",
+        "table": results_rows(results),
         "differences": differences,
         "note": note,
         "sentence_differences": sentence_differences,
         "sentence_note": sentence_note,
         "notes": list(notes),
-        "links": {shown[name]: link for name, link in links.items()},
+        "links": dict(links),
         "level": LEVEL,
-        "figure": figure_of(named),
+        "figure": figure_of(results),
     }
-
-
-def short_names(names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Returns ({name: parts that not all names have}, parts that all names have).
-
-    Names are config,key=value,...; values in brackets may hold commas. An otherwise empty name keeps its first part.
-    """
-    parts = {name: _parts(name) for name in names}
-    shared = [part for part in parts[names[0]] if len(names) > 1 and all(part in own for own in parts.values())]
-    short = {name: ",".join(part for part in own if part not in shared) or own[0] for name, own in parts.items()}
-    if len(set(short.values())) < len(short):
-        return {name: name for name in names}, []
-    return short, shared
-
-
-def _parts(name: str) -> list[str]:
-    parts, depth = [""], 0
-    for character in name:
-        depth += (character == "(") - (character == ")")
-        if character == "," and depth <= 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
 
 
 def figure_of(results: Mapping[str, Result]) -> list[dict[str, Any]]:
@@ -80,7 +54,7 @@ def figure_of(results: Mapping[str, Result]) -> list[dict[str, Any]]:
             if metric not in result["metrics"]:
                 continue
             values = result["metrics"][metric]["seeds"]
-            interval = t_interval(values) if len(values) > 1 else None
+            interval = t_interval(values, within=possible(metric)) if len(values) > 1 else None
             runs.append(
                 {
                     "name": name,

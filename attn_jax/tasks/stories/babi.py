@@ -15,7 +15,6 @@ can have any name:
 import dataclasses
 import pathlib
 import re
-import sys
 from typing import Any, ClassVar
 
 from attn_jax.data.facts import Kept, Stories
@@ -33,7 +32,6 @@ NUMBERS = tuple(range(1, 21))
 NUM_EXAMPLES = {"1k": 1000, "10k": 10_000}  # generated questions of each task, for training and validation
 TEST_SIZE = 1000  # generated test questions of each task
 VALID_SHARE = 10  # the last 1 / VALID_SHARE of the training questions are the validation split
-ALL = sys.maxsize  # vocab_size for all words of training
 
 
 def find(folder: pathlib.Path, number: int, split: str) -> pathlib.Path:
@@ -121,7 +119,7 @@ class BabiOptions(TextOptions):
             cut, lost = cut + more_cut, lost + more_lost
         if kept is None:
             texts = [*splits["train"].source, *splits["train"].target]
-            words = StoryWords.train(texts, vocab_size=ALL)
+            words = StoryWords.train(texts, vocab_size=0)
             kept = Kept(words, words, Stories.of(map(words.tokenize, texts)))
         known = set(splits["train"].source)
         for name in [name for name in splits if name != "train"]:

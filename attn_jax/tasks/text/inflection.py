@@ -8,7 +8,6 @@ inflection_files.py; without a language and files, they come from a made-up lang
 
 import dataclasses
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -25,7 +24,6 @@ from attn_jax.tasks.text.made_language import EXAMPLES, make_splits
 
 TAGS = {"first": Inflections, "apart": TaggedLemmas}
 HALLUCINATED = 2019  # seed of forms with random stems, also independent of the seed of a run
-ALL = sys.maxsize  # vocab_size for all characters and tags of training
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,7 +90,7 @@ class InflectionOptions(TextOptions):
             stats |= {what: len(more)} if len(more) else {}
         splits["train"] = pairs
         sides = ((TAGS[self.tags], pairs.source), (Characters, pairs.target))
-        vocabularies = kept or [kind.train(lines, vocab_size=ALL) for kind, lines in sides]
+        vocabularies = kept or [kind.train(lines, vocab_size=0) for kind, lines in sides]
         return Task("inflection", splits, *vocabularies, stats=stats, examples=examples)
 
     def _paths(self, data_dir: str) -> dict[str, pathlib.Path]:

@@ -22,7 +22,6 @@ from attn_jax.errors import UserError, lookup
 from attn_jax.parts import option
 from attn_jax.tasks.options import SEED, TextOptions
 from attn_jax.tasks.task import Pairs, Task
-from attn_jax.tasks.text.inflection import ALL
 from attn_jax.tasks.text.inflection_files import read_forms
 from attn_jax.tasks.text.labelled_text import label_vocabulary
 
@@ -142,5 +141,5 @@ class LanguageIdOptions(TextOptions):
         stats = {name: len(split) for name, split in splits.items()} | {"languages": len(lexicons)}
         if count := len(languages) - len(pairs):
             stats["lemmas of several languages, left out"] = count
-        vocabularies = kept or (Characters.train(splits["train"].source, vocab_size=ALL), names)
+        vocabularies = kept or (Characters.train(splits["train"].source, vocab_size=0), names)
         return Task("language_id", splits, *vocabularies, stats=stats)

@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 from attn_jax.data.splits import hold_out, same_text, seen_in_training
 from attn_jax.data.tags import add_tags, unseen_tags
 from attn_jax.data.text import read_parallel
+from attn_jax.data.text_tables import FIELDS, SUFFIXES, is_text_table, read_pairs
 from attn_jax.data.vocabulary import TaggedTexts, Vocabulary
 from attn_jax.data.vocabulary_options import SAMPLED_OPTIONS, VocabularyChoice
 from attn_jax.errors import UserError
+from attn_jax.notices import notice
 from attn_jax.parts import choice, option
 from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.task import Pairs, Task
@@ -23,15 +25,27 @@ def _both_sides(pairs: Pairs) -> list[tuple[str, str]]:
     return list(zip(map(same_text, pairs.source), map(same_text, pairs.target), strict=True))
 
 
-def _read(folder: pathlib.Path, names: Sequence[str], split: str, tags: str, tagged: bool) -> Pairs | None:
-    if len(names) != 2 or bool(names[0]) != bool(names[1]):
-        raise UserError(f"task.{split} is {tuple(names)}; expected a source file and a target file, or two empty names")
+def _read(
+    folder: pathlib.Path, names: Sequence[str], split: str, tags: str, tagged: bool, fields: Sequence[str]
+) -> Pairs | None:
+    table = len(names) == 2 and is_text_table(names[0]) and not names[1]
+    if not table and (len(names) != 2 or bool(names[0]) != bool(names[1])):
+        raise UserError(
+            f"task.{split} is {tuple(names)}; expected a source file and a target file, or a file of both "
+            f"({', '.join(SUFFIXES)}) and an empty name, or two empty names"
+        )
     if tagged and bool(names[0]) != bool(tags):
         there, missing = ("sources", "tags") if names[0] else ("tags", "sources")
         raise UserError(f"task.{split} has {there} and no {missing}; expected in task.tag_files a name for each split")
     if not names[0]:
         return None
-    source, target = read_parallel(folder / names[0], folder / names[1])
+    if table:
+        source, target = read_pairs(folder / names[0], fields)
+        longest = " and ".join(f"{max(map(len, side)):,}" for side in (source, target))
+        what = f"{len(source):,} rows of {names[0]}, {' and '.join(fields)}, longest {longest} letters"
+        notice(f"{'read':<14}{split}: {what}")
+    else:
+        source, target = read_parallel(folder / names[0], folder / names[1])
     return Pairs(add_tags(source, folder / names[0], folder / tags) if tagged else source, target)
 
 
@@ -41,6 +55,8 @@ class ParallelTextOptions(VocabularyOptions):
 
     The target of line i of a source file is line i of a target file. With files of tags a source is `line TAB tags`,
     and the source vocabulary is TaggedTexts, which wraps the vocabulary of the lines.
+
+    A file of both, .jsonl, .csv or .tsv, has the sources and targets in two of its `fields`.
 
     Without validation files, the last `valid_size` training pairs of a fixed shuffle are held out, and training pairs
     equal to a held-out pair are dropped. The pairs of a smaller `num_examples` are a subset of the pairs of a larger
@@ -59,6 +75,9 @@ class ParallelTextOptions(VocabularyOptions):
         each=str,
         path=True,
     )
+    fields: tuple = option(
+        FIELDS, "fields of sources and targets in a file of both, such as task.train=('pairs.jsonl', '')", each=str
+    )
     vocabulary: VocabularyChoice = choice(SAMPLED_OPTIONS, "words", "tokenizer and vocabulary", afterwards=False)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
@@ -72,8 +91,10 @@ class ParallelTextOptions(VocabularyOptions):
             raise UserError(
                 f"task.tag_files is {self.tag_files}; expected three names, of train, valid and test, or empty"
             )
+        if len(set(self.fields)) != 2 or not all(self.fields):
+            raise UserError(f"task.fields is {self.fields}; expected two different names, of sources and of targets")
         files = zip((self.train, self.valid, self.test), SPLITS, self.tag_files, strict=True)
-        pairs, held_out, tested = [_read(folder, *given, tagged) for given in files]
+        pairs, held_out, tested = [_read(folder, *given, tagged, self.fields) for given in files]
         if pairs is None:
             raise UserError("task.train names no files; expected a source file and a target file")
         cut = hold_out(

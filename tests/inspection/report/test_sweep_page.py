@@ -1,7 +1,7 @@
-"""The page of a sweep has the table that the sweep prints, in short names."""
+"""The page of a sweep has the table that the sweep prints, and a figure."""
 
 from attn_jax.evaluation import tables
-from attn_jax.inspection.report.sweep import short_names, sweep_data
+from attn_jax.inspection.report.sweep import sweep_data
 
 
 def result(*values):
@@ -13,12 +13,11 @@ def result(*values):
 
 
 def test_tables_and_figure_are_those_of_the_results():
-    results = {"c,score=dot,lr=1": result(1, 2, 3, 4, 5, 6), "c,score=general,lr=1": result(8, 9, 9, 11, 12, 14)}
-    page = sweep_data("s", results, {"c,score=dot,lr=1": "there/report.html"})
-    short = {"score=dot": results["c,score=dot,lr=1"], "score=general": results["c,score=general,lr=1"]}
-    assert tables.markdown(page["table"]) == tables.results_table(short)
-    assert tables.markdown(page["differences"]) + "\n\n" + page["note"] == tables.differences_table(short)
-    assert page["differences"][1][1].endswith(" *") and page["description"] == "2 runs, c, lr=1"
+    results = {"score=dot": result(1, 2, 3, 4, 5, 6), "score=general": result(8, 9, 9, 11, 12, 14)}
+    page = sweep_data("s", results, {"score=dot": "there/report.html"})
+    assert tables.markdown(page["table"]) == tables.results_table(results)
+    assert tables.markdown(page["differences"]) + "\n\n" + page["note"] == tables.differences_table(results)
+    assert page["differences"][1][1].endswith(" *") and page["description"] == "2 configs"
     assert page["links"] == {"score=dot": "there/report.html"}
     first, second = page["figure"][0]["runs"]
     assert first["low"] < first["mean"] < first["high"] and second["values"] == [8, 9, 9, 11, 12, 14]
@@ -29,13 +28,3 @@ def test_a_single_seed_has_no_interval_and_a_metric_may_be_missing():
     page = sweep_data("s", {"a": result(1), "b": other}, {})
     assert [[run["name"] for run in panel["runs"]] for panel in page["figure"]] == [["a"], ["b"]]
     assert page["figure"][0]["runs"][0]["low"] is None and page["differences"] == []
-
-
-def test_names_lose_what_all_have_unless_two_would_be_equal():
-    assert short_names(["c,a=((1,2),3),b=1", "c,a=((1,2),4),b=1"])[0] == {
-        "c,a=((1,2),3),b=1": "a=((1,2),3)",
-        "c,a=((1,2),4),b=1": "a=((1,2),4)",
-    }
-    assert short_names(["c", "c,a=1"]) == ({"c": "c", "c,a=1": "a=1"}, ["c"])
-    assert short_names(["c,a=1"]) == ({"c,a=1": "c,a=1"}, [])
-    assert short_names(["a,b", "a,b,a"]) == ({"a,b": "a,b", "a,b,a": "a,b,a"}, [])

@@ -153,7 +153,8 @@ class MultiHead(Mixer, kw_only=True):
         """Attends from x to x and to the cache; see Mixer.extend.
 
         Raises:
-            ValueError: the map changes when it is read, such as Selective, and the heads are not causal.
+            ValueError: the map changes when it is read, such as Selective, and the heads are not causal; the cache is
+                full, see caches.check_room.
         """
         if self.attention.keeps_readers and self.order.mask is None:
             raise ValueError(f"{describe(self.attention.map)} needs causal keys: a query changes what later ones read")
@@ -224,7 +225,8 @@ class MultiHead(Mixer, kw_only=True):
 def _for_heads(mask: Bool[Array, "..."], query: Float[Array, "... q d"], memory: Memory) -> Bool[Array, "..."]:
     """Adds an axis of heads to a mask, except to [q, k], for all heads; raises a ValueError if it does not fit."""
     lead = jnp.broadcast_shapes(query.shape[:-2], memory.values.shape[:-3])
-    check_mask(mask, (*lead, query.shape[-2], memory.num_keys))
+    of_heads = "MultiHead adds the axis of heads by itself, expected a mask without it"
+    check_mask(mask, (*lead, query.shape[-2], memory.num_keys), of_heads=of_heads)
     return mask if mask.ndim == 2 else mask[..., None, :, :]
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.attention.blockwise import PositionFunction
+from attn_jax.attention.loops import by_compiler
 from attn_jax.attention.maps import MapWrapper
 from attn_jax.attention.parts import Call, NewKeys, add_bias
 from attn_jax.types import Array, Dtype, Float, Int, PyTree, wide
@@ -46,8 +47,10 @@ def _totals(
     return total, jnp.take_along_axis(jnp.broadcast_to(total, (*lead, total.shape[-1])), index, axis=-1, mode="clip")
 
 
-_count_up_to = jnp.vectorize(
-    lambda key, query: jnp.searchsorted(key, query, side="right", method="scan_unrolled"), signature="(k),(q)->(q)"
+_count_up_to = by_compiler(
+    jnp.vectorize(
+        lambda key, query: jnp.searchsorted(key, query, side="right", method="scan_unrolled"), signature="(k),(q)->(q)"
+    )
 )
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
+from attn_jax.attention.loops import everywhere
 from attn_jax.errors import UserError
 from attn_jax.layers.rows import RowTable, take, whole
 from attn_jax.outputs.base import Embedding, OutputOptions, OutputSetting, frequencies_of, frequencies_option
@@ -76,7 +77,7 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
             raise ValueError("SampledSoftmax.loss: expected an rng to sample words with, got None")
         rows, chosen = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
         proposed = self.proposal(rng, self.num_samples, rows, chosen)
-        words = jnp.concatenate([chosen, proposed.words])
+        words = jnp.concatenate([everywhere(chosen), proposed.words])
         table, bias = self.tables(hidden.shape[-1], embedding)
         vectors, biases = take(table, words).astype(self.dtype), bias.take(words)
         rows, n = rows.astype(self.dtype), len(chosen)

@@ -114,7 +114,8 @@ def full_mask(scores: Scores, mask: Mask) -> Bool[Array, "... k"]:
     """Returns the mask in the shape of the scores, True everywhere if it is None; raises like `masks.check_mask`."""
     if mask is not None:
         check_mask(mask, scores.shape, axes=1)
-    return jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    everywhere = jnp.ones_like(scores, bool)
+    return everywhere if mask is None else everywhere & mask
 
 
 def normalizer(normalize: Callable[P, Weights]) -> Callable[P, Weights]:

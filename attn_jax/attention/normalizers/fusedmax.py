@@ -32,7 +32,7 @@ def fusedmax(scores: Scores, mask: Mask = None, fusion: float | int | Float[Arra
     # A key this far below the largest has weight zero; sums with even lower scores would lose precision.
     scores = jnp.maximum(scores, -(10 + 4 * fusion))
     rows, kept = scores.reshape(-1, scores.shape[-1]), mask.reshape(-1, mask.shape[-1])
-    fused = jax.vmap(fuse, in_axes=(0, 0, None))(rows, kept, jnp.asarray(fusion, scores.dtype))
+    fused = loops.by_compiler(jax.vmap(fuse, in_axes=(0, 0, None)))(rows, kept, jnp.asarray(fusion, scores.dtype))
     return sparsemax(fused.reshape(scores.shape), mask)
 
 

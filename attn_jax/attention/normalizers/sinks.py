@@ -42,7 +42,7 @@ def softmax_with_sink(scores: Scores, mask: Mask = None, sink: Float[Array, "...
     Equal to softmax(scores) sigmoid(logsumexp(scores) - sink).
     """
     mask = full_mask(scores, mask)
-    sink = jnp.broadcast_to(jnp.asarray(sink, scores.dtype), (*scores.shape[:-1], 1))
+    sink = jnp.zeros_like(scores[..., :1]) + jnp.asarray(sink, scores.dtype)
     kept = jnp.concatenate([mask, jnp.ones_like(sink, bool)], axis=-1)
     return softmax(jnp.concatenate([scores, sink], axis=-1), kept)[..., :-1]
 

@@ -103,7 +103,7 @@ def log_partition_of_segments(
 
     def closed(parts: Float[Array, "... m"]) -> Float[Array, "... m"]:
         """Ends the open segment: adds the score of its length."""
-        return parts + jnp.concatenate([nothing, jnp.broadcast_to(lengths, (*parts.shape[:-1], longest))], axis=-1)
+        return parts + jnp.concatenate([nothing, jnp.zeros_like(parts[..., 1:]) + lengths], axis=-1)
 
     def step(carry, key):
         parts, log_z = (
@@ -116,8 +116,7 @@ def log_partition_of_segments(
         parts = jnp.where(kept[..., None], following - total, parts)
         return (parts, log_z + jnp.where(kept, total[..., 0], 0.0)), None
 
-    longest = lengths.shape[-1]
-    impossible = jnp.full((*scores.shape[:-1], longest), -jnp.inf, scores.dtype)
+    impossible = jnp.broadcast_to(nothing - jnp.inf, (*scores.shape[:-1], lengths.shape[-1]))
     start = jnp.concatenate([nothing, impossible], axis=-1), nothing[..., 0]
     parts, log_z = loops.scan(step, start, (jnp.moveaxis(scores, -1, 0), jnp.moveaxis(keep, -1, 0)))[0]
     return log_z + jax.nn.logsumexp(closed(parts), axis=-1)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from attn_jax.attention.dropout import drop
+from attn_jax.attention.dropout import drop, dropout_rng
 from attn_jax.attention.gates import ContextGate
 from attn_jax.attention.hard.readings import Reading, expectation, log_of, top
 from attn_jax.attention.parts import MEAN, NOT_NEGATIVE, SUMS_TO_ONE, Call, Part, Wrapper, check_kind
@@ -133,7 +133,7 @@ class Dropped(ReadWrapper, kw_only=True):
 
     def rows(self, weights: Float[Array, "... q k"], call: Call, train: bool) -> Rows:
         found = self.of.rows(weights, call, train)
-        return found._replace(rows=drop(self.make_rng("dropout"), self.rate, found.rows)) if train else found
+        return found._replace(rows=drop(dropout_rng(self), self.rate, found.rows)) if train else found
 
 
 class Gated(ReadWrapper, kw_only=True):

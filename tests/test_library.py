@@ -267,6 +267,9 @@ def test_modules_work_in_nnx(module):
 MISTAKES = {
     "unknown score 'scaled_dto'; did you mean scaled_dot": lambda: attn_jax.attention(score="scaled_dto"),
     "unknown normalize 'sofmax'; did you mean softmax": lambda: attn_jax.attend(QUERY, MEMORY, normalize="sofmax"),
+    "unknown read 'gumbel'; did you mean gumbel_rao or gumbel_softmax": lambda: attn_jax.attend(
+        QUERY, MEMORY, read="gumbel"
+    ),
     "unknown read 'reinforced'; did you mean reinforce": lambda: attn_jax.attend(QUERY, MEMORY, read="reinforced"),
     r"score 'general' needs options; give an object instead, General\(query_features=...\)": lambda: attn_jax.attention(
         score="general"
@@ -405,6 +408,8 @@ def workdir(tmp_path_factory):
 def test_load_gives_a_model_with_its_parameters_that_predicts(workdir):
     loaded = attn_jax.load(str(workdir))
     assert loaded.config.model.hidden_size == 8
+    page = loaded._repr_html_()
+    assert str(workdir) in page and "<td>model.hidden_size</td><td>8</td>" in page and "metric" in page
     lines = loaded.predict(["abc", "", "dcba"])
     assert len(lines) == 3 and lines[1] == "" and all(isinstance(line, str) for line in lines)
     batch = {name: jnp.array([[5, 6, 2]]) for name in ("source", "target_in", "target_out")}

@@ -89,7 +89,7 @@ def attend(*args, **options):
 def test_importing_the_package_does_not_import_jax():
     program = "import sys, attn_jax, attn_jax.errors; assert 'jax' not in sys.modules; print(*dir(attn_jax))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == sorted([*attn_jax.__all__, "__version__", "attention"])
+    assert done.stdout.split() == sorted([*attn_jax.__all__, *attn_jax._PACKAGES, "__version__"])
 
 
 def test_the_public_names_are_about_forty_and_each_says_what_it_is():
@@ -100,7 +100,8 @@ def test_the_public_names_are_about_forty_and_each_says_what_it_is():
         if not isinstance(value, dict):
             assert inspect.isclass(value) or inspect.isfunction(value), name
             assert inspect.getdoc(value) and value.__doc__, name
-    assert dir(attn_jax) == sorted([*attn_jax.__all__, "__version__", "attention"])
+    assert dir(attn_jax) == sorted([*attn_jax.__all__, *attn_jax._PACKAGES, "__version__"])
+    assert all(inspect.ismodule(getattr(attn_jax, name)) for name in attn_jax._PACKAGES)
     with pytest.raises(AttributeError, match="has no attribute 'atend'"):
         _ = attn_jax.atend
 

@@ -14,6 +14,7 @@ import docstrings
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULES = {  # module with public names -> what it is
     "attn_jax": "What `import attn_jax` offers.",
+    "attn_jax.attention": "The wrappers around the parts of attention, and heads.",
     "attn_jax.attention.scores": "All scores; the table SCORES has them by name.",
     "attn_jax.attention.normalizers": "All normalizers; the table NORMALIZERS has them by name.",
     "attn_jax.attention.hard.readings": "All readings; the table READINGS has them by name.",

@@ -21,6 +21,7 @@ import zoo_figures  # noqa: E402
 import zoo_mechanisms  # noqa: E402
 import zoo_pages  # noqa: E402
 
+import attn_jax  # noqa: E402
 from attn_jax.attention.build import build_attention  # noqa: E402
 from attn_jax.attention.hard.baselines import BASELINES  # noqa: E402
 from attn_jax.attention.hard.readings import READINGS  # noqa: E402
@@ -29,6 +30,7 @@ from attn_jax.attention.normalizers import NORMALIZERS  # noqa: E402
 from attn_jax.attention.recurrent.heads import RECURRENT  # noqa: E402
 from attn_jax.attention.scores import SCORES  # noqa: E402
 from attn_jax.attention.signed import FITS  # noqa: E402
+from attn_jax.models.attention_options import WRAPPERS  # noqa: E402
 from attn_jax.outputs import OUTPUTS  # noqa: E402
 
 ENTRIES = zoo_entries.entries()
@@ -132,9 +134,15 @@ def test_citations_are_recognized():
     assert not docstrings.cites("At most 2015 keys, of length 1999.")
 
 
-def test_the_reference_has_every_public_name_once():
-    import attn_jax
+def test_the_reference_has_every_part_of_the_tables():
+    found = [value for inside in api.members().values() for _, value in inside]
+    parts = [*SCORES.values(), *WRAPPERS.values(), *WINDOWS.values()]
+    parts += [entry if isinstance(entry, type) else entry.function for entry in NORMALIZERS.values()]
+    parts += [getattr(attn_jax.readings, name) for name in READINGS]
+    assert [part for part in parts if part not in found] == []
 
+
+def test_the_reference_has_every_public_name_once():
     found = [name for inside in api.members().values() for name, _ in inside]
     assert set(attn_jax.__all__) <= set(found) and len(found) == len(set(found))
     for inside in api.members().values():

@@ -22,10 +22,15 @@ from attn_jax.types import Array, Bool, Float, Int, PyTree
 
 
 class Order(NamedTuple):
-    """Order of a sequence: a mask of the keys that a query may attend to, as a function of both positions."""
+    """Order of a sequence: a mask of the keys that a query may attend to, as a function of both positions.
 
-    mask: PositionFunction | None  # (query, key) -> True if the query may attend to the key; None: always
-    latest: int = 0  # number of latest keys that a query may attend to; 0: all
+    Attributes:
+        mask: (query, key) -> True if the query may attend to the key; None: always.
+        latest: number of latest keys that a query may attend to; 0: all.
+    """
+
+    mask: PositionFunction | None
+    latest: int = 0
 
     def room(self, length: int) -> int:
         """Returns the number of keys to store for a sequence of at most `length`."""

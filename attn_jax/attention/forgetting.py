@@ -79,6 +79,11 @@ class Forgetting(MapWrapper, kw_only=True):
 
     Each key head has its own gates.
 
+    Attributes:
+        num_heads: number of heads.
+        decay_time: see ForgetGates.
+        dtype: type of the products.
+
     Raises:
         ValueError: there are no inputs (MultiHead passes them), or no positions.
     """

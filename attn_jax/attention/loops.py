@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec as P
 
 from attn_jax.types import Array, PyTree
@@ -71,7 +72,7 @@ def by_compiler(function: Callable, *, whole: bool = False) -> Callable:
     return call
 
 
-def lookup(table: Array, index: Array) -> Array:
+def lookup(table: Array | np.ndarray, index: Array) -> Array:
     """Computes table[index], where the index is."""
     return by_compiler(lambda index, table: jnp.asarray(table)[index])(index, table)
 

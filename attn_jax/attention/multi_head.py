@@ -30,10 +30,15 @@ class MultiHead(Mixer, kw_only=True):
     normalizer and reading works per head. Heads share the parameters of the score and the normalizer, unless a
     normalizer has the option num_heads. With `num_kv_heads` < num_heads, groups of heads share keys and values (Ainslie
     2023, arXiv 2305.13245).
+
+    Attributes:
+        num_heads, features, order, gate, dtype: see Mixer.
+        attention: the attention of each head.
+        num_kv_heads: number of key and value heads; 0: num_heads.
     """
 
     attention: Attention
-    num_kv_heads: int = 0  # number of key and value heads; 0: num_heads
+    num_kv_heads: int = 0
 
     def __post_init__(self):
         if not isinstance(self.attention, Attention):

@@ -32,6 +32,9 @@ class Read(Part, kw_only=True):
     """Reads with a reading of one row; see hard/readings.py.
 
     Without an rng, and outside of training, a sampling reading takes the most probable key.
+
+    Attributes:
+        reading: makes the rows that are read.
     """
 
     reading: Reading = expectation()
@@ -115,6 +118,9 @@ class ReadWrapper(Wrapper, kw_only=True):
 
 class Dropped(ReadWrapper, kw_only=True):
     """Applies dropout to the rows in training, with the rng stream "dropout"; the returned weights are without dropout.
+
+    Attributes:
+        rate: rate at which weights are dropped.
 
     Raises:
         ValueError: the rate is below 0, or at least 1.

@@ -89,9 +89,12 @@ class Parallax(nn.Module, kw_only=True):
 
     Parallax (arXiv 2605.29157): with r = S^-1 (m - query) it is the local line, with r = 0 the mean. R is learned for
     each head and starts at zero. In the paper r is a projection of the layer's input; here, of the query of each head.
+
+    Attributes:
+        num_heads: number of learned R.
     """
 
-    num_heads: int = 1  # number of learned R
+    num_heads: int = 1
     needs: ClassVar[Set[str]] = frozenset()
 
     @nn.compact

@@ -115,10 +115,16 @@ class AdaptiveOptions(OutputOptions):
 
 
 class AdaptiveSoftmax(OutputLayer, kw_only=True):
-    """A softmax over a short list and clusters; the parameters are those of torch.nn.AdaptiveLogSoftmaxWithLoss."""
+    """A softmax over a short list and clusters; the parameters are those of torch.nn.AdaptiveLogSoftmaxWithLoss.
+
+    Attributes:
+        ranks: order of the words by frequency.
+        cutoffs: number of words before the end of the short list and of each cluster but the last.
+        div_value: factor between the widths of clusters.
+    """
 
     ranks: Ranks
-    cutoffs: tuple[int, ...]  # number of words before the end of the short list and of each cluster but the last
+    cutoffs: tuple[int, ...]
     div_value: float = 4.0
 
     @property

@@ -26,6 +26,9 @@ class ChunkedSoftmax(FullSoftmax, kw_only=True):
     """The full softmax with the memory of `chunk_size` words: equal parameters, values and gradients.
 
     In bfloat16 they are equal up to rounding: sums are in float32 here, while the full layer rounds each logit.
+
+    Attributes:
+        chunk_size: words computed at once.
     """
 
     chunk_size: int = 8192

@@ -49,7 +49,11 @@ class HierarchicalOptions(OutputOptions):
 
 
 class HierarchicalSoftmax(OutputLayer, kw_only=True):
-    """A binary tree of logistic regressions; words have no vectors."""
+    """A binary tree of logistic regressions; words have no vectors.
+
+    Attributes:
+        tree: the tree of the words.
+    """
 
     tree: Tree
 

@@ -29,14 +29,20 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
     Only the rows of these words in W and b get a gradient; training/row_updates.py exploits this. All methods except
     `loss` are exact and cost as much as the full softmax.
 
+    Attributes:
+        criterion: see criteria.py.
+        proposal: see proposals.py.
+        num_samples: number of sampled words.
+        learned_normalizer: subtract a learned log Z from the logits in the loss.
+
     Raises:
         ValueError: label smoothing, or no bias; only the full softmax supports these.
     """
 
-    criterion: Callable = importance_sampling  # see criteria.py
-    proposal: nn.Module  # see proposals.py
+    criterion: Callable = importance_sampling
+    proposal: nn.Module
     num_samples: int = 1024
-    learned_normalizer: bool = False  # subtract a learned log Z from the logits in the loss
+    learned_normalizer: bool = False
 
     def __post_init__(self):
         if self.label_smoothing or not self.use_bias:

@@ -84,6 +84,9 @@ def section(name: str, value: Any) -> str:
         f"```python\n{signature(name, value)}\n```\n",
         docstrings.markdown(docstrings.text_of(value)),
     ]
+    options = getattr(value, "__dataclass_fields__", {}) if inspect.isclass(value) else {}
+    meanings = {key: field.metadata["option"].meaning for key, field in options.items() if "option" in field.metadata}
+    parts += [f"- `{key}`: {docstrings.escape(meaning)}\n" for key, meaning in meanings.items()]
     if file := inspect.getsourcefile(inspect.unwrap(value)):
         path = pathlib.Path(file).resolve()
         if path.is_relative_to(ROOT):

@@ -84,12 +84,12 @@ def _attention(
         positions = jnp.broadcast_to(jnp.arange(LENGTH), (1, LENGTH)) if "window" in options else None
         more = {} if positions is None else {"positions": positions}
         if "monotonic" in options:
-            more["previous"] = initial_weights(jnp.ones((1, LENGTH), bool))
+            more["previous"] = initial_weights(jnp.ones((1, LENGTH, LENGTH), bool))
         if train:
             more |= {"train": True, "rng": RNG}
         return module, lambda params, x: module.apply(params, x, x, mask=mask, **more).context
 
-    more = {"previous": jnp.ones((1, 1, LENGTH))} if "monotonic" in options else {}
+    more = {"previous": jnp.ones((1, LENGTH, LENGTH))} if "monotonic" in options else {}
     more |= {"positions": jnp.zeros((1, LENGTH), int)} if "window" in options else {}
     return Entry(make, lambda x: ((x, x), more))
 

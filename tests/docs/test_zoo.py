@@ -1,7 +1,10 @@
 """The zoo has a page with a citation for everything that can be chosen, and says the truth about it."""
 
+import dataclasses
 import inspect
+import itertools
 import pathlib
+import re
 import sys
 import xml.etree.ElementTree
 
@@ -140,6 +143,21 @@ def test_the_reference_has_every_part_of_the_tables():
     parts += [entry if isinstance(entry, type) else entry.function for entry in NORMALIZERS.values()]
     parts += [getattr(attn_jax.readings, name) for name in READINGS]
     assert [part for part in parts if part not in found] == []
+
+
+def named(kind):
+    """The names in the section "Attributes" of a class and of its bases."""
+    texts = ((of.__doc__ or "").partition("Attributes:")[2] for of in inspect.getmro(kind)[:-1])
+    lines = (line for text in texts for line in re.findall(r"^ +([a-z_, ]+):", text, re.MULTILINE))
+    return {name for line in lines for name in line.split(", ")}
+
+
+def test_every_field_is_an_option_or_named_among_the_attributes():
+    for name, value in itertools.chain.from_iterable(api.members().values()):
+        fields = dataclasses.fields(value) if inspect.isclass(value) and dataclasses.is_dataclass(value) else ()
+        own = {field.name for field in fields if "option" not in field.metadata}
+        own |= {*getattr(value, "_fields", ())} if inspect.isclass(value) else set()
+        assert not own or own <= named(value) | {*api.HIDDEN}, name
 
 
 def test_the_reference_has_every_public_name_once():

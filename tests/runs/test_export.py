@@ -100,7 +100,10 @@ def test_another_process_decodes_the_same_tokens_or_texts(run, capsys, ids):
     translator = model.predictor.translator
     given = [" ".join(map(str, tokens)) for tokens in tokens_of(translator, sources)] if ids else sources
     lines = "".join(f"{line}\n" for line in given)
-    blocked = "import sys, runpy; sys.modules['attn_jax'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
+    blocked = (
+        "import sys, runpy; sys.modules['attn_jax'] = None; del sys.argv[0]; "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
     command = [sys.executable, "-I", "-c", blocked, str(folder / "export" / "decode.py"), *(["--ids"] if ids else [])]
     done = subprocess.run(command, input=lines, capture_output=True, text=True)
     if not ids and translator.source_vocabulary.kind == "stories":
@@ -211,6 +214,7 @@ def decode(run, monkeypatch, capsys):
 
     def decode(text: str) -> list[str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        monkeypatch.setattr(sys, "argv", ["decode.py", "--ids"])
         runpy.run_path(str(folder / "export" / "decode.py"), run_name="__main__")
         return capsys.readouterr().out.split("\n")
 

@@ -41,13 +41,20 @@ class Normalizer:
     """A normalizer without parameters: a function of scores and mask, and the properties of its weights.
 
     It can be called like the function. It is not a NamedTuple, since jax.jit refuses to call one.
+
+    Attributes:
+        function: the function itself.
+        form: as a function of one score, for blocks of keys; None: needs the whole row.
+        sums_to_one: the weights of each row with a key sum to one.
+        negative: weights may be negative.
+        infinite: scores may be -inf.
     """
 
     function: Callable[[Scores, Mask], Weights]
-    form: Form | None = None  # as a function of one score, for blocks of keys; None: needs the whole row
-    sums_to_one: bool = True  # the weights of each row with a key sum to one
-    negative: bool = False  # weights may be negative
-    infinite: bool = False  # scores may be -inf
+    form: Form | None = None
+    sums_to_one: bool = True
+    negative: bool = False
+    infinite: bool = False
 
     @property
     def per_head(self) -> bool:

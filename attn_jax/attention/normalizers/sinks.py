@@ -112,9 +112,12 @@ class LearnedSink(NormalizerModule, kw_only=True):
 
     The sink starts at 0, where it is softmax_one. gpt-oss (OpenAI 2025, arXiv 2508.10925) has the same learned number
     in the denominator of each head.
+
+    Attributes:
+        num_heads: number of learned sinks.
     """
 
-    num_heads: int = 1  # number of learned sinks
+    num_heads: int = 1
     sums_to_one: ClassVar[bool] = False
     has_form: ClassVar[bool] = True
 

@@ -74,9 +74,12 @@ class Chain(NormalizerModule, kw_only=True):
     """weights_i = p(z_i = 1) in a linear chain over the keys: chain_marginals with learned b, one per head.
 
     b starts at 0: at first each weight is sigmoid(score).
+
+    Attributes:
+        num_heads: number of learned b.
     """
 
-    num_heads: int = 1  # number of learned b
+    num_heads: int = 1
     sums_to_one: ClassVar[bool] = False
 
     @checked_masks
@@ -137,12 +140,15 @@ class Segments(NormalizerModule, kw_only=True):
 
     A segment has at most `longest_segment` keys; c starts at 0.
 
+    Attributes:
+        num_heads: number of learned c.
+
     Raises:
         ValueError: longest_segment is below 1.
     """
 
     longest_segment: int = option(4, "largest number of keys of a segment", at_least=1, at_most=1000)
-    num_heads: int = 1  # number of learned c
+    num_heads: int = 1
     sums_to_one: ClassVar[bool] = False
 
     def __post_init__(self):

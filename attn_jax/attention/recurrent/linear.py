@@ -19,9 +19,11 @@ from attn_jax.types import Array, Float
 
 @struct.dataclass
 class Linear:
-    """The rule of linear attention. `normalized`: the weights of each query are divided by their sum.
+    """The rule of linear attention.
 
-    The memory then has an additional column for the sum, c = dv + 1.
+    Attributes:
+        normalized: the weights of each query are divided by their sum, for which the memory has an additional column,
+            c = dv + 1.
     """
 
     normalized: bool = struct.field(pytree_node=False, default=False)

@@ -32,10 +32,15 @@ class Moments(NamedTuple):
 
 @struct.dataclass
 class Mesa:
-    """The rule of MesaNet. The decay is one number for all columns of a key, so H_t is symmetric."""
+    """The rule of MesaNet. The decay is one number for all columns of a key, so H_t is symmetric.
 
-    ridge: float | Float[Array, "... dk"] = 1.0  # the diagonal of L, positive
-    steps: int = struct.field(pytree_node=False, default=0)  # steps of conjugate gradient; 0: exact solution
+    Attributes:
+        ridge: the diagonal of L, positive.
+        steps: steps of conjugate gradient; 0: exact solution.
+    """
+
+    ridge: float | Float[Array, "... dk"] = 1.0
+    steps: int = struct.field(pytree_node=False, default=0)
     ordered: ClassVar[bool] = False  # without decay the order of the writes does not matter
 
     def start(self, writes: Writes) -> Moments:

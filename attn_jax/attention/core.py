@@ -6,7 +6,7 @@ them if the properties that its parts promise allow it. Only this file makes tha
 
 from collections.abc import Callable
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -70,6 +70,10 @@ class Attention(nn.Module, kw_only=True):
     map: Part
     read: Part
     block_size: int = 0
+
+    if TYPE_CHECKING:  # of flax it is also a tuple, with `mutable`, so that no attribute would be known
+
+        def apply(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def __post_init__(self):
         check_slot(self.read.label, self.read.needs, self.map)

@@ -10,6 +10,7 @@ batch on axis 0 of each leaf, so one tree.map reorders beams or removes finished
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -42,6 +43,10 @@ class Mixer(nn.Module, kw_only=True):
     order: Order = EVERYWHERE
     gate: bool = False
     dtype: Dtype = jnp.float32
+
+    if TYPE_CHECKING:  # of flax it is also a tuple, with `mutable`, so that no attribute would be known
+
+        def apply(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def setup(self):
         self.out = self._projection(self.features)

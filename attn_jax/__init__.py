@@ -8,6 +8,9 @@ Scores, normalizers and readings with parameters or options are objects, and Att
     >>> variables = attention.init(rng, query, keys, values)
     >>> context = attention.apply(variables, query, keys, values).context
 
+Every part with its options is in one of attn_jax.scores, normalizers, readings, attention (wrappers), recurrent and
+outputs.
+
 `get_config` returns a config, `train` trains its model, `load` loads a trained model from its work directory, and
 `import_parameters` reads the parameters of an export. Names are imported at their first use, so importing the package
 does not import jax.
@@ -45,6 +48,14 @@ _MODULES = {
     "attn_jax.runs.importing": ("import_parameters",),
     "attn_jax.runs.load": ("load",),
 }
+_PACKAGES = {  # modules of parts with their options, such as attn_jax.readings.reinmax(temperature=0.5)
+    "attention": "attn_jax.attention",
+    "normalizers": "attn_jax.attention.normalizers",
+    "outputs": "attn_jax.outputs",
+    "readings": "attn_jax.attention.hard.readings",
+    "recurrent": "attn_jax.attention.recurrent",
+    "scores": "attn_jax.attention.scores",
+}
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = sorted(_MODULE_OF)
@@ -52,8 +63,8 @@ __all__ = sorted(_MODULE_OF)
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used."""
-    if name == "attention":
-        return importlib.import_module("attn_jax.attention")
+    if name in _PACKAGES:
+        return importlib.import_module(_PACKAGES[name])
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -65,4 +76,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__", "attention"]
+    return [*__all__, *_PACKAGES, "__version__"]

@@ -1,10 +1,15 @@
 # Written by tests/stub.py.
+from attn_jax import outputs as outputs
+from attn_jax.attention import normalizers as normalizers
+from attn_jax.attention import recurrent as recurrent
+from attn_jax.attention import scores as scores
 from attn_jax.attention.blockwise import blockwise_attention as blockwise_attention
 from attn_jax.attention.build import build_attention as build_attention
 from attn_jax.attention.core import Attended as Attended
 from attn_jax.attention.core import Attention as Attention
 from attn_jax.attention.core import Memory as Memory
 from attn_jax.attention.functional import attend as attend
+from attn_jax.attention.hard import readings as readings
 from attn_jax.attention.hard.estimators import combine as combine
 from attn_jax.attention.hard.estimators import combine_marginal as combine_marginal
 from attn_jax.attention.hard.readings import READINGS as READINGS

@@ -48,10 +48,10 @@ def printable(line: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns 'did you mean X?' if a known name is close to `name`, else the list of known names."""
+    """Returns 'did you mean X?' if known names begin with `name` or one is close to it, else the known names."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+    close = [other for other in known if other.startswith(f"{name}_")] or difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
 
 
 def check_known(name: str, names: Iterable[str], what: str) -> None:

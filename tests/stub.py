@@ -19,8 +19,10 @@ def text() -> str:
     names = sorted(attn_jax.__all__, key=order)
     imports = [f"from {attn_jax._MODULE_OF[name]} import {name} as {name}" for name in names]
     # attn_jax.attention is a package that can be called, too; to a type checker it is the function.
+    parts = [path.rpartition(".")[::2] for name, path in attn_jax._PACKAGES.items() if name != "attention"]
+    imports += [f"from {package} import {name} as {name}" for package, name in parts]
     end = ["", "attention = build_attention", "__version__: str", ""]
-    return "\n".join(["# Written by tests/stub.py.", *imports, *end])
+    return "\n".join(["# Written by tests/stub.py.", *sorted(imports, key=lambda x: x.split()[1]), *end])
 
 
 if __name__ == "__main__":

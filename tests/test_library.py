@@ -89,7 +89,7 @@ def attend(*args, **options):
 def test_importing_the_package_does_not_import_jax():
     program = "import sys, attn_jax, attn_jax.errors; assert 'jax' not in sys.modules; print(*dir(attn_jax))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == sorted([*attn_jax.__all__, "__version__", "attention"])
+    assert done.stdout.split() == sorted([*attn_jax.__all__, *attn_jax._PACKAGES, "__version__"])
 
 
 def test_the_public_names_are_about_forty_and_each_says_what_it_is():
@@ -100,7 +100,8 @@ def test_the_public_names_are_about_forty_and_each_says_what_it_is():
         if not isinstance(value, dict):
             assert inspect.isclass(value) or inspect.isfunction(value), name
             assert inspect.getdoc(value) and value.__doc__, name
-    assert dir(attn_jax) == sorted([*attn_jax.__all__, "__version__", "attention"])
+    assert dir(attn_jax) == sorted([*attn_jax.__all__, *attn_jax._PACKAGES, "__version__"])
+    assert all(inspect.ismodule(getattr(attn_jax, name)) for name in attn_jax._PACKAGES)
     with pytest.raises(AttributeError, match="has no attribute 'atend'"):
         _ = attn_jax.atend
 
@@ -267,6 +268,9 @@ def test_modules_work_in_nnx(module):
 MISTAKES = {
     "unknown score 'scaled_dto'; did you mean scaled_dot": lambda: attn_jax.attention(score="scaled_dto"),
     "unknown normalize 'sofmax'; did you mean softmax": lambda: attn_jax.attend(QUERY, MEMORY, normalize="sofmax"),
+    "unknown read 'gumbel'; did you mean gumbel_rao or gumbel_softmax": lambda: attn_jax.attend(
+        QUERY, MEMORY, read="gumbel"
+    ),
     "unknown read 'reinforced'; did you mean reinforce": lambda: attn_jax.attend(QUERY, MEMORY, read="reinforced"),
     r"score 'general' needs options; give an object instead, General\(query_features=...\)": lambda: attn_jax.attention(
         score="general"
@@ -405,6 +409,8 @@ def workdir(tmp_path_factory):
 def test_load_gives_a_model_with_its_parameters_that_predicts(workdir):
     loaded = attn_jax.load(str(workdir))
     assert loaded.config.model.hidden_size == 8
+    page = loaded._repr_html_()
+    assert str(workdir) in page and "<td>model.hidden_size</td><td>8</td>" in page and "metric" in page
     lines = loaded.predict(["abc", "", "dcba"])
     assert len(lines) == 3 and lines[1] == "" and all(isinstance(line, str) for line in lines)
     batch = {name: jnp.array([[5, 6, 2]]) for name in ("source", "target_in", "target_out")}

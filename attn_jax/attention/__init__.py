@@ -12,7 +12,7 @@ from attn_jax.attention.core import Attended, Attention, Memory
 from attn_jax.attention.forgetting import Forgetting
 from attn_jax.attention.functional import attend
 from attn_jax.attention.hard.readings import READINGS, Reading
-from attn_jax.attention.local import WINDOWS
+from attn_jax.attention.local import WINDOWS, LocalM, LocalP
 from attn_jax.attention.maps import Difference, Fitted, Hopfield, Map
 from attn_jax.attention.mixer import Mixer
 from attn_jax.attention.multi_head import MultiHead
@@ -23,6 +23,7 @@ from attn_jax.attention.rotary import Rotary
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score
 from attn_jax.attention.selective import Selective
+from attn_jax.attention.signed import LocalLine, Parallax, Subtract
 
 __all__ = [
     "CAUSAL",
@@ -39,6 +40,9 @@ __all__ = [
     "Forgetting",
     "Gated",
     "Hopfield",
+    "LocalLine",
+    "LocalM",
+    "LocalP",
     "Map",
     "Memory",
     "Mixer",
@@ -46,11 +50,13 @@ __all__ = [
     "MultiHead",
     "Normalize",
     "Order",
+    "Parallax",
     "Read",
     "Reading",
     "Rotary",
     "Score",
     "Selective",
+    "Subtract",
     "TopKeys",
     "Windowed",
     "attend",

@@ -14,7 +14,7 @@ It consists of scans that can be differentiated again, so derivatives of any ord
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -95,16 +95,44 @@ class BlockScores(NamedTuple):
         return self(query[..., rows, :], rows[:, None], block)
 
 
+class Kept(NamedTuple):
+    """What statistics of the weights are computed from; it cannot leave jax.jit."""
+
+    blocks: Block
+    weights: Callable[..., Scores]  # (block, rows=None) -> the weights of its keys
+    num_keys: int
+
+
+@jax.tree_util.register_pytree_node_class
 class Blockwise:
     """The result of `blockwise_attention`: the context, and statistics of the weights in O(q block + k) memory.
 
-    The memory is for one block of weights and the result; `rows` returns r x k numbers.
+    The memory is for one block of weights and the result; `rows` returns r x k numbers. As a pytree it is the context
+    and the threshold: a function under jit or vmap that needs statistics returns those.
+
+    Attributes:
+        context: [..., q, dv].
+        threshold: tau [..., q]; for softmax the logsumexp of the scores; 0 if the form has no tau.
     """
 
-    def __init__(self, context: Array, tau: Array, blocks: Block, weights: Callable, num_keys: int):
-        self.context: Float[Array, "... q dv"] = context
-        self.threshold: PerQuery = tau[..., 0]  # tau; for softmax the logsumexp of the scores; 0 if the form has no tau
-        self._blocks, self._weights, self._num_keys = blocks, weights, num_keys
+    def __init__(self, context: Float[Array, "... q dv"], threshold: PerQuery, kept: Kept | None = None):
+        self.context, self.threshold, self._kept = context, threshold, kept
+
+    @property
+    def _of(self) -> Kept:
+        if self._kept is None:
+            raise ValueError(
+                "statistics of blockwise attention are computed in the function that calls it, before jit or vmap "
+                "returns: return found.context, found.entropy() from there"
+            )
+        return self._kept
+
+    def tree_flatten(self) -> tuple[tuple[Array, Array], None]:
+        return (self.context, self.threshold), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, leaves: tuple[Any, Any]) -> "Blockwise":
+        return cls(*leaves)
 
     def rows(self, queries: Sequence[int] | Int[Array, " r"]) -> Float[Array, "... r k"]:
         """Returns the weights of the given queries; -1 is the last query.
@@ -117,31 +145,31 @@ class Blockwise:
             if outside := [int(i) for i in np.asarray(queries) if not -number <= i < number]:
                 raise IndexError(f"rows of the queries {outside} are asked for, and there are {number} queries")
         index = jnp.asarray(queries) % number
-        return self._by_key(lambda block: self._weights(block, index))
+        return self._by_key(lambda block: self._of.weights(block, index))
 
     def column_sums(self) -> Float[Array, "... k"]:
         """Returns the sum of the weights of each key over all queries."""
-        return self._by_key(lambda block: jnp.sum(self._weights(block), axis=-2))
+        return self._by_key(lambda block: jnp.sum(self._of.weights(block), axis=-2))
 
     def first(self) -> PerQuery:
         """Returns the weight of the first key, the attention sink of many language models."""
         return _over(
-            lambda block: jnp.sum(jnp.where(block.positions == 0, self._weights(block), 0), axis=-1), self._blocks
+            lambda block: jnp.sum(jnp.where(block.positions == 0, self._of.weights(block), 0), axis=-1), self._of.blocks
         )
 
     def entropy(self) -> PerQuery:
         """Returns the entropy of the weights in nats, -sum_i w_i log w_i."""
 
         def part(block: Block) -> PerQuery:
-            w = self._weights(block)
+            w = self._of.weights(block)
             return -jnp.sum(w * jnp.log(jnp.where(w > 0, w, 1.0)), axis=-1)
 
-        return _over(part, self._blocks)
+        return _over(part, self._of.blocks)
 
     def _by_key(self, part: Callable[[Block], Float[Array, "... k"]]) -> Float[Array, "... k"]:
-        found = jax.lax.map(jax.checkpoint(part), self._blocks)  # [blocks, ..., block]
+        found = jax.lax.map(jax.checkpoint(part), self._of.blocks)  # [blocks, ..., block]
         found = jnp.moveaxis(found, 0, -2)
-        return found.reshape(*found.shape[:-2], found.shape[-2] * found.shape[-1])[..., : self._num_keys]
+        return found.reshape(*found.shape[:-2], found.shape[-2] * found.shape[-1])[..., : self._of.num_keys]
 
 
 @checked_masks
@@ -163,6 +191,8 @@ def blockwise_attention(
         >>> found = blockwise_attention("scaled_dot", query, keys, values, mask=causal, block_size=2)
         >>> found.context.shape, found.entropy().shape
         ((5, 8), (5,))
+
+    Padding and a causal order together are key_mask=..., mask=attn_jax.causal.
 
     Args:
         score: a function (query [..., q, dq], keys [..., k, dk]) -> [..., q, k], for any part of the keys, which may
@@ -212,7 +242,7 @@ def blockwise_attention(
         scores, keep = scores_of.of_rows(query, block, rows)
         return _weights(form, scores, keep, tau[..., rows, :], form.parameters) * share[..., rows, :]
 
-    return Blockwise(context.astype(values.dtype), tau, blocks, weights, keys.shape[-2])
+    return Blockwise(context.astype(values.dtype), tau[..., 0], Kept(blocks, weights, keys.shape[-2]))
 
 
 def _form_of(normalizer: Normalizer | NormalizerModule, scores: jax.ShapeDtypeStruct) -> Form:

@@ -12,18 +12,25 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax.experimental import checkify
 
 from attn_jax.attention.blockwise import PositionFunction
+from attn_jax.attention.loops import by_compiler
 from attn_jax.attention.masks import causal, same_axes
 from attn_jax.attention.memory import Memory
 from attn_jax.types import Array, Bool, Float, Int, PyTree
 
 
 class Order(NamedTuple):
-    """Order of a sequence: a mask of the keys that a query may attend to, as a function of both positions."""
+    """Order of a sequence: a mask of the keys that a query may attend to, as a function of both positions.
 
-    mask: PositionFunction | None  # (query, key) -> True if the query may attend to the key; None: always
-    latest: int = 0  # number of latest keys that a query may attend to; 0: all
+    Attributes:
+        mask: (query, key) -> True if the query may attend to the key; None: always.
+        latest: number of latest keys that a query may attend to; 0: all.
+    """
+
+    mask: PositionFunction | None
+    latest: int = 0
 
     def room(self, length: int) -> int:
         """Returns the number of keys to store for a sequence of at most `length`."""
@@ -81,15 +88,37 @@ def add(cache: Entries, new: Entries, order: Order) -> Entries:
     """Adds new keys at their positions; a cache of the latest keys grows by the new keys and is sorted again.
 
     A key whose position is beyond the cache is not written.
+
+    Raises:
+        ValueError: there is such a key, and positions are known: not in jax.jit; see `check_room`.
     """
     if order.latest:
         return _in_order(_join(cache, new))
     room, at = cache.positions.shape[-2], new.positions.reshape(len(new.positions), -1)
+    check_room(at, room)
     if at.shape[-1] == 1:
         return jax.tree.map(lambda old, one: jnp.where(_is_at(at, old), one, old), cache, new)
     at = jnp.where(at < 0, room, at)
-    put = jax.vmap(lambda old, one, place: old.at[..., place, :].set(one, mode="drop"))
-    return jax.tree.map(lambda old, one: put(old, one, at), cache, new)
+    put = by_compiler(jax.vmap(lambda old, one, place: old.at[..., place, :].set(one, mode="drop")))
+    return jax.tree.map(lambda old, one: put(old, one.astype(old.dtype), at), cache, new)
+
+
+def check_room(positions: Int[Array, "b n"], room: int) -> None:
+    """Checks that a cache of `room` places has these positions.
+
+    In jax.jit, where they are unknown, they are checked with jax.enable_checks(True) and checkify.checkify(function)
+    of jax.experimental, which returns the error.
+
+    Raises:
+        ValueError: there is a position beyond the cache.
+    """
+    message = "position {last} is beyond a cache of {room} places; expected a longer one: start(batch, length) or grow"
+    if not isinstance(positions, jax.core.Tracer):
+        if positions.size and (last := int(positions.max())) >= room:
+            raise ValueError(message.format(last=last, room=room))
+    elif jax.config.jax_enable_checks:
+        last = jnp.max(positions, initial=-1)
+        checkify.debug_check(last < room, message, last=last, room=jnp.asarray(room))
 
 
 def latest_of(entries: Entries, number: int) -> Entries:

@@ -6,7 +6,7 @@ them if the properties that its parts promise allow it. Only this file makes tha
 
 from collections.abc import Callable
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -57,14 +57,23 @@ class Attention(nn.Module, kw_only=True):
     `Attended.log_prob`, or from a sample of `Attended.weights` (see hard/readings.py). `top`, which does not sample,
     has no such gradient either.
 
+    Attributes:
+        map: from maps.py.
+        read: from reads.py.
+        block_size: number of keys whose scores are in memory at a time; 0: all.
+
     Raises:
         ValueError: the weights lack a property that the read needs; the block size is below 0, or a part cannot be
             computed block by block.
     """
 
-    map: Part  # from maps.py
-    read: Part  # from reads.py
-    block_size: int = 0  # number of keys whose scores are in memory at a time; 0: all
+    map: Part
+    read: Part
+    block_size: int = 0
+
+    if TYPE_CHECKING:  # of flax it is also a tuple, with `mutable`, so that no attribute would be known
+
+        def apply(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def __post_init__(self):
         check_slot(self.read.label, self.read.needs, self.map)

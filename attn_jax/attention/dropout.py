@@ -43,6 +43,17 @@ def drop(rng: PRNGKeyArray, rate: float, inputs: Array, broadcast_dims: Sequence
     return jnp.where(keep_mask(rng, rate, shape), inputs / max(keep_probability(rate), 1 / LEVELS), 0)
 
 
+def dropout_rng(module: nn.Module) -> PRNGKeyArray:
+    """Returns the next key of the rng stream "dropout".
+
+    Raises:
+        ValueError: the module was called without this stream.
+    """
+    if not module.has_rng("dropout"):
+        raise ValueError('dropout in training needs a key: apply(..., rngs={"dropout": jax.random.key(0)})')
+    return module.make_rng("dropout")
+
+
 def _check(rate: float) -> None:
     if not 0 <= rate <= 1:
         raise ValueError(f"the rate of dropout is {rate}; expected 0 to 1")
@@ -52,7 +63,7 @@ class Dropout(nn.Module, kw_only=True):
     """Computes `drop` with the rng stream "dropout", or returns the inputs if `deterministic` or at rate 0.
 
     Raises:
-        ValueError: the rate is not from 0 to 1.
+        ValueError: the rate is not from 0 to 1; there is no such stream.
     """
 
     rate: float
@@ -63,4 +74,4 @@ class Dropout(nn.Module, kw_only=True):
         _check(self.rate)
         if deterministic or self.rate == 0:
             return inputs
-        return drop(self.make_rng("dropout"), self.rate, inputs, self.broadcast_dims)
+        return drop(dropout_rng(self), self.rate, inputs, self.broadcast_dims)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.attention.blockwise import PositionFunction
+from attn_jax.attention.loops import by_compiler
 from attn_jax.attention.maps import MapWrapper
 from attn_jax.attention.parts import Call, NewKeys, add_bias
 from attn_jax.types import Array, Dtype, Float, Int, PyTree, wide
@@ -46,8 +47,10 @@ def _totals(
     return total, jnp.take_along_axis(jnp.broadcast_to(total, (*lead, total.shape[-1])), index, axis=-1, mode="clip")
 
 
-_count_up_to = jnp.vectorize(
-    lambda key, query: jnp.searchsorted(key, query, side="right", method="scan_unrolled"), signature="(k),(q)->(q)"
+_count_up_to = by_compiler(
+    jnp.vectorize(
+        lambda key, query: jnp.searchsorted(key, query, side="right", method="scan_unrolled"), signature="(k),(q)->(q)"
+    )
 )
 
 
@@ -75,6 +78,11 @@ class Forgetting(MapWrapper, kw_only=True):
     """Adds the bias -|c_i - c_j| to the scores, c the cumulative log gates of the inputs; see `forgetting_bias`.
 
     Each key head has its own gates.
+
+    Attributes:
+        num_heads: number of heads.
+        decay_time: see ForgetGates.
+        dtype: type of the products.
 
     Raises:
         ValueError: there are no inputs (MultiHead passes them), or no positions.

@@ -45,12 +45,16 @@ Keys = Float[Array, "... k dk"]
 class Map(Part, kw_only=True):
     """W = normalize(score(query, keys) + bias).
 
+    Attributes:
+        score: the score of queries and keys.
+        normalize: a normalizer, or its wrapper; see normalizing.py.
+
     Raises:
         ValueError: the score can be -inf, and the normalizer takes only finite scores.
     """
 
     score: Score
-    normalize: Part  # a normalizer, or its wrapper; see normalizing.py
+    normalize: Part
 
     def __post_init__(self):
         check_kind("score", self.score, Score, f"a Score, or a name: {', '.join(SCORES)}")
@@ -192,6 +196,9 @@ class Difference(MapWrapper, kw_only=True):
     """W - lambda W', where each map uses half of the columns of queries and keys; see signed.Subtract (Ye 2024).
 
     The context of each head gets an RMS norm, times 1 - initial.
+
+    Attributes:
+        subtract: computes the weights of the difference.
     """
 
     subtract: nn.Module
@@ -287,6 +294,9 @@ class Hopfield(MapWrapper, kw_only=True):
 
 class Fitted(MapWrapper, kw_only=True):
     """Weights of a line fitted to the values at the query, with a fit from signed.py; without a slope it is a mean.
+
+    Attributes:
+        fit: fits a line to the values.
 
     Raises:
         ValueError: the weights may be negative, and the fit needs non-negative weights.

@@ -67,7 +67,10 @@ def check_boolean(mask: Any, name: str = "mask") -> None:
             f"{mask!r:.40}"
         )
     if mask.dtype != jnp.bool_:
-        raise ValueError(f"{name} must be boolean (True = may attend), got {mask.dtype}")
+        raise ValueError(
+            f"{name} must be boolean (True = may attend), got {mask.dtype}; of ones and zeros it is {name}=x > 0, and "
+            "numbers that are added to the scores are bias=..."
+        )
 
 
 def check_additive(bias: Array) -> None:
@@ -89,23 +92,35 @@ def check_key_mask(key_mask: Any, keys: Array) -> None:
     if key_mask.shape[-1:] != keys.shape[-2:-1] or not _fits(key_mask.shape, keys.shape[:-1], 1):
         raise ValueError(
             f"key_mask of shape {key_mask.shape} does not fit keys of shape {keys.shape}; expected {keys.shape[:-1]}, "
-            f"or {keys.shape[-2:-1]} for all; a mask of queries and keys is mask=..."
+            f"or {keys.shape[-2:-1]} for all; "
+            + (_swapped(key_mask, keys.shape) or "a mask of queries and keys is mask=...")
         )
 
 
-def check_mask(mask: Any, scores: tuple[int, ...], axes: int = 2) -> None:
+def check_mask(mask: Any, scores: tuple[int, ...], axes: int = 2, of_heads: str = "") -> None:
     """Checks that a mask is boolean and fits scores of this shape: it has their last `axes` (1 or 2) axes, or all.
+
+    `of_heads` completes the message for a mask with one axis more.
 
     Raises:
         TypeError, ValueError: the mask is not boolean, or does not fit.
     """
     check_boolean(mask)
     if not _fits(mask.shape, scores, axes):
-        hint = "; a mask of keys alone is key_mask=..." if axes == 2 else ""
+        names = "queries and keys" if axes == 2 else "keys"
+        hint = of_heads if mask.ndim == len(scores) + 1 else _swapped(mask, scores)
+        hint = hint or ("a mask of keys alone is key_mask=..." if axes == 2 else "")
         raise ValueError(
-            f"mask of shape {mask.shape} does not fit scores of shape {scores}; expected {scores[-axes:]}, or as many "
-            f"axes as the scores, each of their size or 1{hint}"
+            f"mask of shape {mask.shape} does not fit {scores}, whose last axes are {names}; expected {scores[-axes:]} "
+            f"for all, or {len(scores)} axes, each of this size or 1{hint and '; '}{hint}"
         )
+
+
+def _swapped(mask: Array, shape: tuple[int, ...]) -> str:
+    """Returns advice if the mask would fit with the axes of heads and positions exchanged."""
+    if len(shape) < 4 or mask.shape[-1] != shape[-3]:
+        return ""
+    return "heads come before positions: [batch, positions, heads, features] is jnp.swapaxes(x, -2, -3)"
 
 
 def _fits(shape: tuple[int, ...], whole: tuple[int, ...], axes: int) -> bool:

@@ -12,12 +12,18 @@ class Memory:
 
     For example the states of an encoder, the sentences of a memory network, the key/value cache of a Transformer, or
     the training set of a Nadaraya-Watson regression.
+
+    Attributes:
+        keys: stored form of the keys, see Map.prepare: arrays [..., k, c].
+        values: [..., k, dv].
+        key_mask: True where a key may be attended to.
+        positions: positions of the keys, per head or for all heads; None: 0, 1, 2, ...
     """
 
-    keys: PyTree  # stored form of the keys, see Map.prepare: arrays [..., k, c]
+    keys: PyTree
     values: Float[Array, "... k dv"]
-    key_mask: Bool[Array, "... k"]  # True where a key may be attended to
-    positions: Int[Array, "... k"] | None = None  # positions of the keys, per head or for all heads; None: 0, 1, 2, ...
+    key_mask: Bool[Array, "... k"]
+    positions: Int[Array, "... k"] | None = None
 
     @property
     def num_keys(self) -> int:
@@ -27,11 +33,17 @@ class Memory:
 
 @struct.dataclass
 class Attended:
-    """Result of reading a memory."""
+    """Result of reading a memory.
 
-    context: Float[Array, "... q dv"]  # weights times values, times a gate if there is one
-    weights: Float[Array, "... q k"]  # attention weights; for a sampled reading, the distribution of the samples
-    log_prob: Float[Array, "... q"]  # log weight of the sampled key; 0 if no key was sampled
+    Attributes:
+        context: weights times values, times a gate if there is one.
+        weights: attention weights; for a sampled reading, the distribution of the samples.
+        log_prob: log weight of the sampled key; 0 if no key was sampled.
+    """
+
+    context: Float[Array, "... q dv"]
+    weights: Float[Array, "... q k"]
+    log_prob: Float[Array, "... q"]
 
     def _repr_html_(self) -> str | None:
         """Draws the weights in a notebook; see notebook.py."""

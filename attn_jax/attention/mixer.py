@@ -10,6 +10,7 @@ batch on axis 0 of each leaf, so one tree.map reorders beams or removes finished
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -28,13 +29,24 @@ class Mixer(nn.Module, kw_only=True):
 
     With `gate`, the contexts become [head_1; ...; head_h] * sigmoid(W_g x + b_g), where x is the input of the queries
     (Qiu 2025, arXiv 2505.06708).
+
+    Attributes:
+        num_heads: number of heads.
+        features: width of the queries, of the contexts, and of all heads concatenated.
+        order: keys of the same sequence that a query may attend to.
+        gate: multiply the contexts of all heads by a sigmoid of the input of the queries, see gates.py.
+        dtype: type of the projections.
     """
 
     num_heads: int
-    features: int  # width of the queries, of the contexts, and of all heads concatenated
-    order: Order = EVERYWHERE  # keys of the same sequence that a query may attend to
-    gate: bool = False  # multiply the contexts of all heads by a sigmoid of the input of the queries, see gates.py
-    dtype: Dtype = jnp.float32  # type of the projections
+    features: int
+    order: Order = EVERYWHERE
+    gate: bool = False
+    dtype: Dtype = jnp.float32
+
+    if TYPE_CHECKING:  # of flax it is also a tuple, with `mutable`, so that no attribute would be known
+
+        def apply(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def setup(self):
         self.out = self._projection(self.features)

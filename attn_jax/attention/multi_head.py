@@ -30,10 +30,15 @@ class MultiHead(Mixer, kw_only=True):
     normalizer and reading works per head. Heads share the parameters of the score and the normalizer, unless a
     normalizer has the option num_heads. With `num_kv_heads` < num_heads, groups of heads share keys and values (Ainslie
     2023, arXiv 2305.13245).
+
+    Attributes:
+        num_heads, features, order, gate, dtype: see Mixer.
+        attention: the attention of each head.
+        num_kv_heads: number of key and value heads; 0: num_heads.
     """
 
     attention: Attention
-    num_kv_heads: int = 0  # number of key and value heads; 0: num_heads
+    num_kv_heads: int = 0
 
     def __post_init__(self):
         if not isinstance(self.attention, Attention):
@@ -153,7 +158,8 @@ class MultiHead(Mixer, kw_only=True):
         """Attends from x to x and to the cache; see Mixer.extend.
 
         Raises:
-            ValueError: the map changes when it is read, such as Selective, and the heads are not causal.
+            ValueError: the map changes when it is read, such as Selective, and the heads are not causal; the cache is
+                full, see caches.check_room.
         """
         if self.attention.keeps_readers and self.order.mask is None:
             raise ValueError(f"{describe(self.attention.map)} needs causal keys: a query changes what later ones read")
@@ -224,7 +230,8 @@ class MultiHead(Mixer, kw_only=True):
 def _for_heads(mask: Bool[Array, "..."], query: Float[Array, "... q d"], memory: Memory) -> Bool[Array, "..."]:
     """Adds an axis of heads to a mask, except to [q, k], for all heads; raises a ValueError if it does not fit."""
     lead = jnp.broadcast_shapes(query.shape[:-2], memory.values.shape[:-3])
-    check_mask(mask, (*lead, query.shape[-2], memory.num_keys))
+    of_heads = "MultiHead adds the axis of heads by itself, expected a mask without it"
+    check_mask(mask, (*lead, query.shape[-2], memory.num_keys), of_heads=of_heads)
     return mask if mask.ndim == 2 else mask[..., None, :, :]
 
 

@@ -34,7 +34,11 @@ Weights = Float[Array, "... q k"]
 
 
 class Normalize(Part, kw_only=True):
-    """A normalizer of one row: a function of scores and mask, or a module that also takes the query."""
+    """A normalizer of one row: a function of scores and mask, or a module that also takes the query.
+
+    Attributes:
+        function: the function itself.
+    """
 
     function: Callable
     widens: ClassVar[bool] = False  # whether the weights stay float32 if queries and keys have a narrower type
@@ -124,7 +128,11 @@ class TopKeys(NormalizerWrapper, kw_only=True):
 
 
 class Windowed(NormalizerWrapper, kw_only=True):
-    """factor * normalize over the keys near a centre, with a window from local.py (Luong 2015, equation 10)."""
+    """factor * normalize over the keys near a centre, with a window from local.py (Luong 2015, equation 10).
+
+    Attributes:
+        window: restricts the keys.
+    """
 
     window: nn.Module
     breaks = frozenset({SUMS_TO_ONE, BY_BLOCKS, FUSIBLE})
@@ -151,7 +159,11 @@ class Windowed(NormalizerWrapper, kw_only=True):
 
 
 class Monotonic(Part, kw_only=True):
-    """Weights that depend on the weights of the step before, with a selection from hard/monotonic.py (Raffel 2017)."""
+    """Weights that depend on the weights of the step before, with a selection from hard/monotonic.py (Raffel 2017).
+
+    Attributes:
+        selection: makes the weights.
+    """
 
     selection: nn.Module
     random = True  # adds noise to the scores in training

@@ -121,7 +121,11 @@ class Part(nn.Module, kw_only=True):
 
 
 class Wrapper(Part, kw_only=True):
-    """A part around another part; it keeps the promises of the wrapped part except those in `breaks`."""
+    """A part around another part; it keeps the promises of the wrapped part except those in `breaks`.
+
+    Attributes:
+        of: the part that is wrapped.
+    """
 
     of: Part
     breaks: ClassVar[Set[str]] = frozenset()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from attn_jax.attention.dropout import drop
+from attn_jax.attention.dropout import drop, dropout_rng
 from attn_jax.attention.gates import ContextGate
 from attn_jax.attention.hard.readings import Reading, expectation, log_of, top
 from attn_jax.attention.parts import MEAN, NOT_NEGATIVE, SUMS_TO_ONE, Call, Part, Wrapper, check_kind
@@ -32,6 +32,9 @@ class Read(Part, kw_only=True):
     """Reads with a reading of one row; see hard/readings.py.
 
     Without an rng, and outside of training, a sampling reading takes the most probable key.
+
+    Attributes:
+        reading: makes the rows that are read.
     """
 
     reading: Reading = expectation()
@@ -116,6 +119,9 @@ class ReadWrapper(Wrapper, kw_only=True):
 class Dropped(ReadWrapper, kw_only=True):
     """Applies dropout to the rows in training, with the rng stream "dropout"; the returned weights are without dropout.
 
+    Attributes:
+        rate: rate at which weights are dropped.
+
     Raises:
         ValueError: the rate is below 0, or at least 1.
     """
@@ -133,7 +139,7 @@ class Dropped(ReadWrapper, kw_only=True):
 
     def rows(self, weights: Float[Array, "... q k"], call: Call, train: bool) -> Rows:
         found = self.of.rows(weights, call, train)
-        return found._replace(rows=drop(self.make_rng("dropout"), self.rate, found.rows)) if train else found
+        return found._replace(rows=drop(dropout_rng(self), self.rate, found.rows)) if train else found
 
 
 class Gated(ReadWrapper, kw_only=True):

@@ -15,6 +15,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import jax.scipy.linalg
 
+from attn_jax.attention.loops import by_compiler
 from attn_jax.attention.parts import NOT_NEGATIVE
 from attn_jax.attention.scores.base import ScoreError
 from attn_jax.parts import option
@@ -62,9 +63,9 @@ def local_line_weights(
     eps = jnp.finfo(covariance.dtype).eps
     rounding = jnp.sum(jnp.square(eps * mean), axis=-1)[..., None, None]
     diagonal = jnp.where(level > 1e3 * rounding, max(ridge, eps**0.5) * level, 1.0)
-    matrix = covariance + diagonal * jnp.eye(size, dtype=covariance.dtype)
-    factor = jax.scipy.linalg.cho_factor(matrix)
-    slope = jax.scipy.linalg.cho_solve(factor, (query - mean)[..., None])[..., 0]
+    matrix = covariance + diagonal * jnp.broadcast_to(jnp.eye(size, dtype=covariance.dtype), covariance.shape)
+    solve = by_compiler(lambda x, y: jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(x), y))
+    slope = solve(matrix, (query - mean)[..., None])[..., 0]
     return weights * (1 + jnp.einsum("...qd,...qkd->...qk", slope, apart))
 
 
@@ -88,9 +89,12 @@ class Parallax(nn.Module, kw_only=True):
 
     Parallax (arXiv 2605.29157): with r = S^-1 (m - query) it is the local line, with r = 0 the mean. R is learned for
     each head and starts at zero. In the paper r is a projection of the layer's input; here, of the query of each head.
+
+    Attributes:
+        num_heads: number of learned R.
     """
 
-    num_heads: int = 1  # number of learned R
+    num_heads: int = 1
     needs: ClassVar[Set[str]] = frozenset()
 
     @nn.compact

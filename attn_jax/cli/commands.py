@@ -303,7 +303,7 @@ def export(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     if left := left_behind(options):
         say(f"{'left behind':<14}{', '.join(left)}: decode.py takes the most probable token at each step")
     script, ids = shlex.quote(str(folder / "decode.py")), example_ids(snapshot)[: source_length - 1]
-    say(f"{'try':<14}echo '{' '.join(map(str, [*ids, EOS]))}' | python {script}")
+    say(f"{'try':<14}echo '{' '.join(map(str, [*ids, EOS]))}' | python {script} --ids")
 
 
 def example_ids(snapshot: Snapshot) -> list[int]:

@@ -147,7 +147,8 @@ def _backward(cell, residuals, cotangents):
     carry = d_last, jax.tree.map(zeros, params["extra"])
     inputs = before, projected, recurrent, mask, d_states
     (d_first, d_extra), (d_projected, d_recurrent) = loops.scan(step, carry, inputs, reverse=True)
-    d_kernel = jnp.einsum("tbd,tbg->dg", before[0] * dropped[None], d_recurrent)
+    sum_of_products = loops.by_compiler(partial(jnp.einsum, "tbd,tbg->dg"), whole=True)
+    d_kernel = sum_of_products(before[0] * dropped[None], d_recurrent)
     # The dropout mask is a random constant; its gradient is never needed.
     d_extra = jax.tree.map(lambda x, like: x.astype(like.dtype), d_extra, params["extra"])
     return {"kernel": d_kernel, "extra": d_extra}, d_first, d_projected, None, jnp.zeros_like(dropped)
@@ -213,12 +214,14 @@ class Recurrence(nn.Module, kw_only=True):
         batch_size = inputs.shape[0]
         state = self.initial_state(batch_size) if state is None else state
         dropped = jnp.ones((batch_size, self.features), self.dtype) if dropped is None else dropped
+        nothing = jnp.zeros_like(jnp.sum(inputs, axis=(1, 2))[:, None], self.dtype)  # varies as the inputs do
+        state, dropped = jax.tree.map(lambda x: x + nothing, (state, dropped))
         projected = self.project(inputs) if offset is None else self.project(inputs) + offset
         projected, mask = jnp.swapaxes(projected, 0, 1), mask.T
         if reverse:
             # Padding then comes first, and does not change the initial state.
             projected, mask = projected[::-1], mask[::-1]
-        params, state, dropped = loops.vary((self._params(), state, dropped), projected)
+        params = loops.vary(self._params(), projected)
         last, states = scan_cell(self.cell, params, state, projected, mask, dropped)
         outputs = states[0][::-1] if reverse else states[0]
         return last, jnp.swapaxes(outputs, 0, 1)

@@ -14,6 +14,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
+from attn_jax.attention.loops import by_compiler
 from attn_jax.types import Array, Float, Int
 
 PERTURBATIONS = "row_perturbations"  # collection of the variables that are added to the rows, all zero
@@ -41,7 +42,7 @@ class RowTable:
 
     def take(self, ids: Int[Array, "..."]) -> Float[Array, "..."]:
         """Returns the rows `ids`, of shape ids.shape + row.shape."""
-        rows = jnp.take(self._table, ids, axis=0)
+        rows = _rows(ids, self._table)
         if self.module.is_initializing() or not self.module.is_mutable_collection(ROW_IDS):
             return rows
         label = f"{self.name}.{self._num_lookups()}"
@@ -71,4 +72,9 @@ def whole(table: RowTable | Float[Array, "v ..."]) -> Float[Array, "v ..."]:
 
 def take(table: RowTable | Float[Array, "v ..."], ids: Int[Array, "..."]) -> Float[Array, "..."]:
     """Returns the rows `ids` of a table, which may be an array."""
-    return table.take(ids) if isinstance(table, RowTable) else jnp.take(table, ids, axis=0)
+    return table.take(ids) if isinstance(table, RowTable) else _rows(ids, table)
+
+
+@by_compiler
+def _rows(ids: Int[Array, "..."], table: Float[Array, "v ..."]) -> Float[Array, "..."]:
+    return jnp.take(table, ids, axis=0)

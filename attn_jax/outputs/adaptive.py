@@ -115,10 +115,16 @@ class AdaptiveOptions(OutputOptions):
 
 
 class AdaptiveSoftmax(OutputLayer, kw_only=True):
-    """A softmax over a short list and clusters; the parameters are those of torch.nn.AdaptiveLogSoftmaxWithLoss."""
+    """A softmax over a short list and clusters; the parameters are those of torch.nn.AdaptiveLogSoftmaxWithLoss.
+
+    Attributes:
+        ranks: order of the words by frequency.
+        cutoffs: number of words before the end of the short list and of each cluster but the last.
+        div_value: factor between the widths of clusters.
+    """
 
     ranks: Ranks
-    cutoffs: tuple[int, ...]  # number of words before the end of the short list and of each cluster but the last
+    cutoffs: tuple[int, ...]
     div_value: float = 4.0
 
     @property
@@ -146,7 +152,7 @@ class AdaptiveSoftmax(OutputLayer, kw_only=True):
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         """Returns -log p(target) as the training loss and as the negative log-likelihood."""
         rows = hidden.reshape(-1, hidden.shape[-1]).astype(self.dtype)
-        rank = jnp.asarray(self.ranks.rank)[targets.reshape(-1)]
+        rank = loops.lookup(self.ranks.rank, targets.reshape(-1))
         head, tails = self.weights(hidden.shape[-1])
         index = rank
         for i, start in enumerate(self.cutoffs):
@@ -154,7 +160,8 @@ class AdaptiveSoftmax(OutputLayer, kw_only=True):
         nll = nll_of(self._product(rows, head), index)
         for (start, end), tail in zip(itertools.pairwise(self.ends), tails, strict=True):
             own = (rank >= start) & (rank < end)
-            nll += for_rows(self._tail_nll, *loops.vary((tail, rows), rows, own), rank - start, own)
+            compute = loops.by_compiler(partial(for_rows, self._tail_nll))
+            nll += compute(*loops.vary((tail, rows), rows, own), rank - start, own)
         nll = nll.reshape(targets.shape)
         return nll, nll
 
@@ -196,7 +203,7 @@ class AdaptiveSoftmax(OutputLayer, kw_only=True):
             # A loop of at most one iteration: unlike lax.cond, it is skipped under vmap if no row needs it.
             needed = jnp.any(cluster > best[0][..., -1])
             best, _ = loops.while_loop(lambda carry: carry[1], add, (tuple(best), needed))
-        return best[0], jnp.asarray(self.ranks.word)[best[1]]
+        return best[0], loops.lookup(self.ranks.word, best[1])
 
     def _product(self, x: Float[Array, "... d"], y: Float[Array, "d c"]) -> Float[Array, "... c"]:
         return product(x.astype(self.dtype), y.astype(self.dtype))

@@ -16,14 +16,24 @@ from attn_jax.types import Array, Callable, Dtype, Float, Int, PRNGKeyArray
 
 
 class OutputSetting(NamedTuple):
-    """Settings from other parts with which an output layer is built."""
+    """Settings from other parts with which an output layer is built.
+
+    Attributes:
+        vocab_size: number of words.
+        counts: of each word in the training targets; None: unknown.
+        tied: share the vectors of the target embedding.
+        use_bias: full, chunked.
+        group: full, chunked: name of the parameter group.
+        kernel_init: full, chunked.
+        dtype: type of the products.
+    """
 
     vocab_size: int
-    counts: np.ndarray | None = None  # of each word in the training targets; None: unknown
-    tied: bool = False  # share the vectors of the target embedding
-    use_bias: bool = True  # full, chunked
-    group: str = "dense"  # full, chunked: name of the parameter group
-    kernel_init: Callable = nn.initializers.lecun_normal()  # full, chunked
+    counts: np.ndarray | None = None
+    tied: bool = False
+    use_bias: bool = True
+    group: str = "dense"
+    kernel_init: Callable = nn.initializers.lecun_normal()
     dtype: Dtype = jnp.float32
 
 
@@ -86,11 +96,16 @@ class OutputLayer(nn.Module, kw_only=True):
 
     Subclasses define `log_probs` and `loss`, and override other methods that need less than all log-probabilities.
     `embedding` is the table of the target tokens, used only by a layer that shares it (`tied`).
+
+    Attributes:
+        vocab_size: number of words.
+        tied: share the vectors of the embedding (Press & Wolf 2017, arXiv 1608.05859).
+        dtype: type of the products.
     """
 
     vocab_size: int
-    tied: bool = False  # share the vectors of the embedding (Press & Wolf 2017, arXiv 1608.05859)
-    dtype: Dtype = jnp.float32  # type of the products
+    tied: bool = False
+    dtype: Dtype = jnp.float32
 
     def log_probs(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
         """log p(word) of each word, exact and normalized."""

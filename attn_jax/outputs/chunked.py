@@ -26,6 +26,9 @@ class ChunkedSoftmax(FullSoftmax, kw_only=True):
     """The full softmax with the memory of `chunk_size` words: equal parameters, values and gradients.
 
     In bfloat16 they are equal up to rounding: sums are in float32 here, while the full layer rounds each logit.
+
+    Attributes:
+        chunk_size: words computed at once.
     """
 
     chunk_size: int = 8192
@@ -184,8 +187,8 @@ def scan_words(
         largest, total = add_to_sum(largest, total, logits)
         return largest, total, target + jnp.sum(jnp.where(part.is_target(targets), logits, 0.0), axis=1), best
 
-    nothing = jnp.zeros(len(hidden), widest(hidden))
-    start = nothing - jnp.inf, nothing, nothing, jnp.zeros(len(hidden), jnp.int32)
+    nothing = jnp.zeros_like(hidden[:, 0], widest(hidden))
+    start = nothing - jnp.inf, nothing, nothing, nothing.astype(jnp.int32)
     return Sums(*over_chunks(step, start, table, bias, axis=axis, chunk=chunk))
 
 
@@ -201,6 +204,7 @@ def _backward(axis, chunk, smoothing, residuals, cotangents):
     hidden, table, bias, targets, log_normalizer = residuals
     of_loss, of_nll = cotangents
     of_probs, of_target = (of_loss + of_nll)[:, None], ((1 - smoothing) * of_loss + of_nll)[:, None]
+    sum_of_products = loops.by_compiler(product, whole=True)
     of_all = smoothing / bias.shape[0] * of_loss[:, None]
 
     def step(carry, part):
@@ -210,7 +214,7 @@ def _backward(axis, chunk, smoothing, residuals, cotangents):
         d_logits = d_logits - of_all if smoothing else d_logits
         narrow, words = d_logits.astype(hidden.dtype), part.table.astype(hidden.dtype)
         d_hidden += product(narrow, words.T if axis else words)
-        d_words = product(hidden.T, narrow) if axis else product(narrow.T, hidden)
+        d_words = sum_of_products(hidden.T, narrow) if axis else sum_of_products(narrow.T, hidden)
         d_table = jax.lax.dynamic_update_slice_in_dim(d_table, d_words.astype(table.dtype), part.start, axis)
         d_bias = jax.lax.dynamic_update_slice_in_dim(d_bias, jnp.sum(d_logits, axis=0), part.start, 0)
         return d_hidden, d_table, d_bias
@@ -240,8 +244,8 @@ def top_words(
         words = jnp.concatenate([words, (part.start + index).astype(jnp.int32)], axis=1)
         return largest, total, values, jnp.take_along_axis(words, place, axis=1)
 
-    n, dtype = len(hidden), widest(hidden)
-    nothing = jnp.full((n, k), -jnp.inf, dtype), jnp.zeros((n, k), jnp.int32)
-    start = jnp.full(n, -jnp.inf, dtype), jnp.zeros(n, dtype), *nothing
+    zero = jnp.zeros_like(hidden[:, 0], widest(hidden))
+    zeros = jnp.broadcast_to(zero[:, None], (len(hidden), k))
+    start = zero - jnp.inf, zero, zeros - jnp.inf, zeros.astype(jnp.int32)
     largest, total, values, words = over_chunks(step, start, table, bias, axis=axis, chunk=chunk)
     return values - (largest + jnp.log(total))[:, None], words

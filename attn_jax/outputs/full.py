@@ -25,12 +25,18 @@ class FullSoftmax(OutputLayer, kw_only=True):
 
     `tied`, W is the target embedding [v, e], e = d, and b the only parameter (Press & Wolf 2017, arXiv 1608.05859).
     Otherwise the embedding is not used and may have any width.
+
+    Attributes:
+        label_smoothing: probability spread over all words.
+        use_bias: whether there is a bias.
+        kernel_init: initializer of the vectors.
+        group: name over the parameters kernel and bias; "": none.
     """
 
     label_smoothing: float = 0.0
     use_bias: bool = True
     kernel_init: Callable = nn.initializers.lecun_normal()
-    group: str = "dense"  # name over the parameters kernel and bias; "": none
+    group: str = "dense"
 
     @nn.compact
     def linear(self, features: int, embedding: Embedding = None) -> Linear:

@@ -49,7 +49,11 @@ class HierarchicalOptions(OutputOptions):
 
 
 class HierarchicalSoftmax(OutputLayer, kw_only=True):
-    """A binary tree of logistic regressions; words have no vectors."""
+    """A binary tree of logistic regressions; words have no vectors.
+
+    Attributes:
+        tree: the tree of the words.
+    """
 
     tree: Tree
 
@@ -85,9 +89,9 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
         parent, is_right = jnp.asarray(self.tree.parent), jnp.asarray(self.tree.is_right)
         node, nodes, right = words, [], []
         for _ in range(int(np.max(self.tree.depths()))):
-            above = jnp.where(node >= 0, parent[node], -1)
+            above = jnp.where(node >= 0, loops.lookup(parent, node), -1)
             nodes.append(above)
-            right.append(is_right[node])
+            right.append(loops.lookup(is_right, node))
             node = jnp.where(above >= 0, self.vocab_size + above, -1)
         nodes = jnp.stack(nodes, axis=-1)
         return nodes, jnp.stack(right, axis=-1), nodes >= 0
@@ -103,7 +107,8 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
         scores = scores + jnp.broadcast_to(bias, scores.shape)
         parent = np.append(self.tree.parent[:-1], 0)
         steps = jnp.take(scores, parent, axis=-1)
-        edges = jax.nn.log_sigmoid(jnp.where(jnp.broadcast_to(self.tree.is_right, steps.shape), steps, -steps))
+        sign = jnp.where(self.tree.is_right, 1, -1).astype(steps.dtype)
+        edges = jax.nn.log_sigmoid(steps * jnp.broadcast_to(sign, steps.shape))
         root = len(parent) - 1
         sums = edges.at[..., root].set(0.0)
         above = np.append(self.vocab_size + self.tree.parent[:-1], root)
@@ -137,41 +142,46 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
         return tuple(x.reshape(*hidden.shape[:-1], k) for x in found)
 
     def _search(self, hidden: Float[Array, "n d"], k: int) -> tuple[Float[Array, "n k"], Int[Array, "n k"]]:
+        tables = (table.whole() for table in self.tables(hidden.shape[-1]))
         size, children = FRONTIER * k, jnp.asarray(self.tree.children)
-        vectors, bias = (table.whole() for table in self.tables(hidden.shape[-1]))
-        n, row = len(hidden), jnp.arange(len(hidden))[:, None]
 
-        def best(log_probs, nodes):
-            values, place = jax.lax.top_k(log_probs, k)
-            chosen = jnp.take_along_axis(nodes, place, axis=1)
-            return values, chosen, place, (chosen >= self.vocab_size) & (values > -jnp.inf)
+        @loops.by_compiler
+        def search(hidden, vectors, bias):
+            n, row = len(hidden), jnp.arange(len(hidden))[:, None]
 
-        def expand(carry):
-            log_probs, nodes, count, _ = carry
-            values, chosen, place, is_inner = best(log_probs, nodes)
-            inner = jnp.where(is_inner, chosen - self.vocab_size, 0)
-            products = jnp.einsum("nd,nkd->nk", hidden.astype(self.dtype), vectors[inner].astype(self.dtype))
-            scores = wide(products) + bias[inner]
-            left, right = (values + jax.nn.log_sigmoid(sign * scores) for sign in (-1, 1))
-            # The left child takes the place of its parent, the right child a new place.
-            new = jnp.where(is_inner, count[:, None] + jnp.cumsum(is_inner, axis=1, dtype=jnp.int32) - 1, size)
-            log_probs = log_probs.at[row, place].set(jnp.where(is_inner, left, values))
-            nodes = nodes.at[row, place].set(jnp.where(is_inner, children[inner, 0], chosen))
-            log_probs = log_probs.at[row, new].set(right, mode="drop")
-            nodes = nodes.at[row, new].set(children[inner, 1], mode="drop")
-            count = count + jnp.sum(is_inner, axis=1, dtype=jnp.int32)
-            busy = jnp.any(best(log_probs, nodes)[3], axis=1) & (count <= size)
-            return log_probs, nodes, count, busy
+            def best(log_probs, nodes):
+                values, place = jax.lax.top_k(log_probs, k)
+                chosen = jnp.take_along_axis(nodes, place, axis=1)
+                return values, chosen, place, (chosen >= self.vocab_size) & (values > -jnp.inf)
 
-        root = 2 * self.vocab_size - 2
-        carry = (
-            jnp.full((n, size), -jnp.inf, jnp.promote_types(self.dtype, jnp.float32)).at[:, 0].set(0.0),
-            jnp.full((n, size), root, jnp.int32),
-            jnp.ones(n, jnp.int32),
-            jnp.ones(n, bool),
-        )
-        log_probs, nodes, count, _ = loops.while_loop(lambda carry: jnp.any(carry[3]), expand, carry)
-        values, words, _, _ = best(log_probs, nodes)
+            def expand(carry):
+                log_probs, nodes, count, _ = carry
+                values, chosen, place, is_inner = best(log_probs, nodes)
+                inner = jnp.where(is_inner, chosen - self.vocab_size, 0)
+                products = jnp.einsum("nd,nkd->nk", hidden.astype(self.dtype), vectors[inner].astype(self.dtype))
+                scores = wide(products) + bias[inner]
+                left, right = (values + jax.nn.log_sigmoid(sign * scores) for sign in (-1, 1))
+                # The left child takes the place of its parent, the right child a new place.
+                new = jnp.where(is_inner, count[:, None] + jnp.cumsum(is_inner, axis=1, dtype=jnp.int32) - 1, size)
+                log_probs = log_probs.at[row, place].set(jnp.where(is_inner, left, values))
+                nodes = nodes.at[row, place].set(jnp.where(is_inner, children[inner, 0], chosen))
+                log_probs = log_probs.at[row, new].set(right, mode="drop")
+                nodes = nodes.at[row, new].set(children[inner, 1], mode="drop")
+                count = count + jnp.sum(is_inner, axis=1, dtype=jnp.int32)
+                busy = jnp.any(best(log_probs, nodes)[3], axis=1) & (count <= size)
+                return log_probs, nodes, count, busy
+
+            root = 2 * self.vocab_size - 2
+            carry = (
+                jnp.full((n, size), -jnp.inf, jnp.promote_types(self.dtype, jnp.float32)).at[:, 0].set(0.0),
+                jnp.full((n, size), root, jnp.int32),
+                jnp.ones(n, jnp.int32),
+                jnp.ones(n, bool),
+            )
+            log_probs, nodes, count, _ = loops.while_loop(lambda carry: jnp.any(carry[3]), expand, carry)
+            return *best(log_probs, nodes)[:2], count
+
+        values, words, count = search(hidden, *tables)
         # A flat distribution can need more nodes than fit; then all words are computed.
         everything = lambda carry: (*jax.lax.top_k(self.log_probs(hidden), k), jnp.zeros_like(carry[2]))  # noqa: E731
         return loops.while_loop(lambda carry: carry[2], everything, (values, words, jnp.any(count > size)))[:2]

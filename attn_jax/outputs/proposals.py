@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.attention.hard.estimators import gradient_only
+from attn_jax.attention.loops import lookup
 from attn_jax.outputs.frequencies import alias_table
 from attn_jax.token_ids import PAD
 from attn_jax.types import Array, Float, Int, PRNGKeyArray, wide
@@ -36,7 +37,7 @@ class Fixed(nn.Module, kw_only=True):
         """Samples words with replacement."""
         log_q = jnp.asarray(self.probs.log_probs)
         words = self.probs.sample(rng, num_samples)
-        return Proposed(words, log_q[words], log_q[targets])
+        return Proposed(words, log_q[words], lookup(log_q, targets))
 
 
 class Learned(nn.Module, kw_only=True):
@@ -60,14 +61,14 @@ class Learned(nn.Module, kw_only=True):
         logits = nn.Dense(len(classes.size), name="classes")(jax.lax.stop_gradient(wide(hidden)))
         log_probs = jax.nn.log_softmax(logits)
         class_of = jnp.asarray(classes.of_word)
-        own = -jnp.take_along_axis(log_probs, class_of[targets][:, None], axis=1)[:, 0]
+        own = -jnp.take_along_axis(log_probs, lookup(class_of, targets)[:, None], axis=1)[:, 0]
         real = (targets != PAD) | jnp.all(targets == PAD)  # a batch of padding only: any q will do
         log_sum = jax.nn.logsumexp(log_probs, axis=0, where=real[:, None])
         log_mean = jax.lax.stop_gradient(log_sum - jnp.log(jnp.sum(real)))
         rng, within = jax.random.split(rng)
         chosen = jax.random.categorical(rng, log_mean, shape=(num_samples,))
         words = classes.sample(within, chosen)
-        log_q = lambda words: log_mean[class_of[words]] + jnp.asarray(classes.log_within)[words]  # noqa: E731
+        log_q = lambda words: lookup(log_mean, lookup(class_of, words)) + lookup(classes.log_within, words)  # noqa: E731
         return Proposed(words, log_q(words), log_q(targets), gradient_only(own))
 
 
@@ -89,7 +90,7 @@ class Distribution:
         """Samples words with replacement."""
         entry_rng, rng = jax.random.split(rng)
         entry = jax.random.randint(entry_rng, (num_samples,), 0, len(self.probs))
-        keep = jax.random.uniform(rng, (num_samples,)) < jnp.asarray(self.threshold)[entry]
+        keep = jax.random.uniform(rng, (num_samples,), jnp.float32) < jnp.asarray(self.threshold)[entry]
         return jnp.where(keep, entry, jnp.asarray(self.alias)[entry])
 
     def classes(self, num_classes: int) -> "Classes":
@@ -124,5 +125,5 @@ class Classes:
         entry_rng, rng = jax.random.split(rng)
         start, size = jnp.asarray(self.start)[classes], jnp.asarray(self.size)[classes]
         entry = start + jax.random.randint(entry_rng, classes.shape, 0, size)
-        keep = jax.random.uniform(rng, classes.shape) < jnp.asarray(self.threshold)[entry]
+        keep = jax.random.uniform(rng, classes.shape, jnp.float32) < jnp.asarray(self.threshold)[entry]
         return jnp.asarray(self.order)[jnp.where(keep, entry, jnp.asarray(self.alias)[entry])]

@@ -7,6 +7,7 @@ from typing import ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
+from attn_jax.attention.loops import everywhere
 from attn_jax.errors import UserError
 from attn_jax.layers.rows import RowTable, take, whole
 from attn_jax.outputs.base import Embedding, OutputOptions, OutputSetting, frequencies_of, frequencies_option
@@ -28,14 +29,20 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
     Only the rows of these words in W and b get a gradient; training/row_updates.py exploits this. All methods except
     `loss` are exact and cost as much as the full softmax.
 
+    Attributes:
+        criterion: see criteria.py.
+        proposal: see proposals.py.
+        num_samples: number of sampled words.
+        learned_normalizer: subtract a learned log Z from the logits in the loss.
+
     Raises:
         ValueError: label smoothing, or no bias; only the full softmax supports these.
     """
 
-    criterion: Callable = importance_sampling  # see criteria.py
-    proposal: nn.Module  # see proposals.py
+    criterion: Callable = importance_sampling
+    proposal: nn.Module
     num_samples: int = 1024
-    learned_normalizer: bool = False  # subtract a learned log Z from the logits in the loss
+    learned_normalizer: bool = False
 
     def __post_init__(self):
         if self.label_smoothing or not self.use_bias:
@@ -76,7 +83,7 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
             raise ValueError("SampledSoftmax.loss: expected an rng to sample words with, got None")
         rows, chosen = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
         proposed = self.proposal(rng, self.num_samples, rows, chosen)
-        words = jnp.concatenate([chosen, proposed.words])
+        words = jnp.concatenate([everywhere(chosen), proposed.words])
         table, bias = self.tables(hidden.shape[-1], embedding)
         vectors, biases = take(table, words).astype(self.dtype), bias.take(words)
         rows, n = rows.astype(self.dtype), len(chosen)

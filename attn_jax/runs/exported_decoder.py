@@ -1,15 +1,19 @@
 """Greedy decoding with an exported model; needs jax, numpy and safetensors, and nothing of attn_jax.
 
-    echo "12 7 30 3" | python decode.py
+    echo "1 May 2026" | python decode.py
+    echo "12 7 30 3" | python decode.py --ids
 
-A line of standard input is the token ids of a source, the end token last; a line of output is the token ids of its
-prediction, without the end token. An empty line gives an empty line. export.json describes the functions.
+A line of standard input is a source, a line of output its prediction: texts of the vocabularies beside this file, of
+words, characters or SentencePiece pieces (which need that package); or with --ids token ids, the end token last in a
+source, and left out in a prediction. An empty line gives an empty line. export.json describes the functions.
 """
 
+import base64
 import json
 import pathlib
 import sys
 import zlib
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -85,14 +89,39 @@ def read(line: str, number: int, about: dict) -> list[int]:
     return ids
 
 
+def vocabulary(stored: dict, about: dict) -> tuple[Callable[[str], list[int]], Callable[[list[int]], str]]:
+    """Returns (text -> token ids, token ids -> text) of an entry of vocabularies.json; ends the program if unknown."""
+    if stored["kind"] == "sentencepiece":
+        import sentencepiece
+
+        model = sentencepiece.SentencePieceProcessor(model_proto=base64.b64decode(stored["model"]))
+        return model.encode, lambda ids: "".join(map(model.id_to_piece, ids)).replace("▁", " ").strip()
+    if stored["kind"] not in ("words", "characters"):
+        raise SystemExit(f"the vocabulary is of {stored['kind']}; expected --ids, and token ids as lines")
+    split, space = (str.split, " ") if stored["kind"] == "words" else (list, "")
+    special = {about[name]: f"<{name}>" for name in ("pad", "unk", "bos", "eos")}
+    tokens = [*(special[i] for i in range(len(special))), *stored["tokens"]]
+    ids = {token: i for i, token in enumerate(tokens) if i >= len(special)}
+    return lambda text: [ids.get(token, about["unk"]) for token in split(text)], lambda found: space.join(
+        tokens[i] for i in found
+    )
+
+
 def main() -> None:
     """Decodes the lines of standard input."""
+    if sys.argv[1:] not in ([], ["--ids"]):
+        raise SystemExit(f"unexpected argument {sys.argv[1]}; expected --ids, or none for texts")
     decoder = Decoder(FOLDER)
-    lines = [read(line, number, decoder.about) for number, line in enumerate(sys.stdin, 1)]
-    size = decoder.about["batch_size"]
-    for start in range(0, len(lines), size):
-        for tokens in decoder.greedy(lines[start : start + size]):
-            print(" ".join(map(str, tokens)))
+    about, lines = decoder.about, sys.stdin.read().splitlines()
+    show = lambda ids: " ".join(map(str, ids))  # noqa: E731
+    if not sys.argv[1:]:
+        kept = json.loads(decoder.read("vocabularies.json"))
+        encode, (_, show) = vocabulary(kept["source"], about)[0], vocabulary(kept["target"], about)
+        lines = [" ".join(map(str, [*ids, about["eos"]] if (ids := encode(line)) else [])) for line in lines]
+    sources = [read(line, number, about) for number, line in enumerate(lines, 1)]
+    for start in range(0, len(sources), about["batch_size"]):
+        for tokens in decoder.greedy(sources[start : start + about["batch_size"]]):
+            print(show(tokens))
 
 
 if __name__ == "__main__":

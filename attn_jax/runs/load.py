@@ -1,6 +1,7 @@
 """Loading of a trained model in Python: attn_jax.load(workdir)."""
 
 import dataclasses
+import html
 import itertools
 import os
 import pathlib
@@ -19,9 +20,10 @@ from attn_jax.paths import user_path
 from attn_jax.runs.checks import check_weights
 from attn_jax.runs.failures import user_errors
 from attn_jax.runs.inputs import Files
-from attn_jax.runs.options import RunOptions, resolve
+from attn_jax.runs.options import RunOptions, resolve, schema_of
 from attn_jax.runs.results import FILE, read_result
 from attn_jax.runs.snapshot import Snapshot, measure, restore, split_of
+from attn_jax.runs.tree import flatten
 from attn_jax.runs.workdir import load_config
 from attn_jax.tasks import Pairs
 from attn_jax.types import Params
@@ -51,6 +53,20 @@ class Loaded:
             UserError: the run has not been evaluated yet, or the file is damaged.
         """
         return read_result(self.workdir / FILE)
+
+    def _repr_html_(self) -> str:
+        """Draws the run in a notebook: its metrics, and the options that are not the default."""
+        known, chosen = schema_of(self.config), flatten(self.config)
+        changed = {key: value for key, value in chosen.items() if key in known and value != known[key].default}
+        found = self.result["metrics"] if (self.workdir / FILE).exists() else {}
+        measured = {name: f"{values['mean']:.4g} ± {values['std']:.2g}" for name, values in found.items()}
+        parts = []
+        for title, table in (("metric, mean ± standard deviation of the seeds", measured), ("option", changed)):
+            cells = (
+                f"<tr><td>{html.escape(name)}</td><td>{html.escape(str(x))}</td></tr>" for name, x in table.items()
+            )
+            parts.append(f"<table><tr><th colspan=2>{title}</th></tr>{''.join(cells)}</table>")
+        return f"<p>{html.escape(str(self.workdir))}</p>{''.join(parts)}"
 
     def predict(self, lines: Iterable[str]) -> list[str]:
         """Predicts from lines of input, like --mode=predict; an empty line stays empty.

@@ -1,4 +1,4 @@
-"""The same pure step on one device, on several (pmap), or on a mesh across hosts, with replicated or divided state.
+"""The same pure step on one device, or on several as a mesh or by pmap, with replicated or divided state.
 
     parallel = choose("auto", devices).make(step_factory, devices, seeds=False)
     state = parallel.put_state(state)
@@ -55,7 +55,7 @@ class Strategy(NamedTuple):
 
 
 def choose(name: str, devices: Sequence | None = None, process_count: int | None = None) -> Strategy:
-    """Returns PARALLEL[name]; "auto" is single for one device, pmap for several, mesh across processes.
+    """Returns PARALLEL[name]; "auto" is single for one device, mesh for several.
 
     Raises:
         UserError: the name is unknown, or its strategy cannot use the other processes.
@@ -285,10 +285,10 @@ def to_host(tree: PyTree, has_device_axis: bool) -> PyTree:
     return jax.tree.map(copy, tree, jax.device_get(local))
 
 
-# In order of the devices they can use, fewest first.
+# "auto" is the first that can use all devices.
 PARALLEL = {
     "single": Strategy(single),
-    "pmap": Strategy(pmap, across_devices=True),
     "mesh": Strategy(mesh, across_devices=True, across_processes=True),
+    "pmap": Strategy(pmap, across_devices=True),
     "fsdp": Strategy(fsdp, across_devices=True, across_processes=True, divides_state=True),
 }

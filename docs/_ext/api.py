@@ -14,6 +14,7 @@ import docstrings
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULES = {  # module with public names -> what it is
     "attn_jax": "What `import attn_jax` offers.",
+    "attn_jax.attention": "The wrappers around the parts of attention, and heads.",
     "attn_jax.attention.scores": "All scores; the table SCORES has them by name.",
     "attn_jax.attention.normalizers": "All normalizers; the table NORMALIZERS has them by name.",
     "attn_jax.attention.hard.readings": "All readings; the table READINGS has them by name.",
@@ -83,6 +84,9 @@ def section(name: str, value: Any) -> str:
         f"```python\n{signature(name, value)}\n```\n",
         docstrings.markdown(docstrings.text_of(value)),
     ]
+    options = getattr(value, "__dataclass_fields__", {}) if inspect.isclass(value) else {}
+    meanings = {key: field.metadata["option"].meaning for key, field in options.items() if "option" in field.metadata}
+    parts += [f"- `{key}`: {docstrings.escape(meaning)}\n" for key, meaning in meanings.items()]
     if file := inspect.getsourcefile(inspect.unwrap(value)):
         path = pathlib.Path(file).resolve()
         if path.is_relative_to(ROOT):

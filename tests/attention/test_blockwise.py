@@ -257,8 +257,8 @@ def test_integers_are_computed_as_numbers(without_type_checks):
     [
         (dict(mask=jnp.where(MASK, 0, -jnp.inf)), r"mask must be boolean \(True = may attend\), got float32"),
         (dict(mask=lambda q, k: jnp.where(k <= q, 0, -jnp.inf)), "mask must be boolean .*, got float32"),
-        (dict(mask=MASK[..., :4]), r"mask of shape \(2, 1, 5, 4\) does not fit scores of shape \(2, 3, 5, 11\)"),
-        (dict(mask=MASK[:, 0]), r"mask of shape \(2, 5, 11\) does not fit scores of shape \(2, 3, 5, 11\)"),
+        (dict(mask=MASK[..., :4]), r"mask of shape \(2, 1, 5, 4\) does not fit \(2, 3, 5, 11\)"),
+        (dict(mask=MASK[:, 0]), r"mask of shape \(2, 5, 11\) does not fit \(2, 3, 5, 11\)"),
         (dict(bias=BIAS[:, :4]), r"a bias of shape \(3, 4, 11\) does not broadcast to the scores, \(2, 3, 5, 11\)"),
         (
             dict(values=VALUE[..., :8, :]),
@@ -283,6 +283,15 @@ def test_normalizers_by_name_and_a_bias_with_axes_of_its_own():
     )
     expected = compiled(functools.partial(written, sparsemax))(query, keys, values, BIAS, MASK[:1, 0])[1]
     np.testing.assert_allclose(found.context, expected, atol=1e-5)
+
+
+def test_the_result_leaves_jit_with_its_context_and_threshold():
+    run = lambda query: blockwise_attention(dot, query, KEY, VALUE, block_size=4)  # noqa: E731
+    found, here = jax.jit(run)(QUERY), run(QUERY)
+    assert_close = functools.partial(np.testing.assert_allclose, atol=1e-6)
+    jax.tree.map(assert_close, (found.context, found.threshold), (here.context, here.threshold))
+    with pytest.raises(ValueError, match=r"return found\.context, found\.entropy\(\) from there"):
+        found.entropy()
 
 
 def test_rows_of_queries_that_there_are_not():

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attn_jax.attention.build import build_attention
 from attn_jax.attention.dropout import LEVELS, Dropout, drop, keep_mask, keep_probability
 
 
@@ -78,3 +79,15 @@ def test_each_seed_under_vmap_has_its_own_mask():
     together = jax.vmap(lambda key: keep_mask(key, 0.5, (7, 9)))(keys)
     for key, mask in zip(keys, together, strict=True):
         np.testing.assert_array_equal(mask, keep_mask(key, 0.5, (7, 9)))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: Dropout(rate=0.5).apply({}, x, deterministic=False),
+        lambda x: build_attention(score="dot", dropout=0.5).apply({}, x, x, train=True),
+    ],
+)
+def test_training_without_a_key_says_which(call):
+    with pytest.raises(ValueError, match=r'needs a key: apply\(\.\.\., rngs=\{"dropout": jax\.random\.key\(0\)\}\)'):
+        call(jnp.ones((3, 4)))

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import pkgutil
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -78,9 +79,31 @@ def test_numbers_are_no_mask(name):
         else:
             before = list(parameters).index(of)
             call = lambda f, before=before: f(*[jnp.ones(2)] * before, jnp.asarray(numbers))  # noqa: E731
-        with pytest.raises(ValueError, match="mask must be boolean") as error:
+        with pytest.raises(ValueError, match=r"mask must be boolean .*mask=x > 0, .*bias=") as error:
             call(ENTRIES[name])
         assert "\n" not in str(error.value)
+
+
+def of_heads(query, keys, **masks):
+    module = MultiHead(attention=build_attention(score="scaled_dot"), num_heads=2, features=8)
+    return module.init(jax.random.key(0), query, keys, **masks)
+
+
+@pytest.mark.parametrize(
+    ("reader", "shape", "masks", "advice"),
+    [
+        (attn_jax.attend, (2, 6, 8), dict(mask=(2, 6)), r"does not fit \(2, 6, 6\).*; .*keys alone is key_mask="),
+        (attn_jax.attend, (2, 6, 4, 2), dict(mask=(6, 6)), r"; heads come before positions: .*swapaxes\(x, -2, -3\)"),
+        (attn_jax.attend, (2, 6, 4, 2), dict(key_mask=(2, 6)), r"; heads come before positions"),
+        (of_heads, (2, 6, 8), dict(mask=(2, 6)), "keys alone is key_mask="),
+        (of_heads, (2, 6, 8), dict(mask=(2, 1, 6, 6)), "MultiHead adds the axis of heads by itself"),
+        (of_heads, (2, 6, 8), dict(key_mask=(2, 1, 6)), r"expected \(2, 6\)"),
+    ],
+)  # fmt: skip
+def test_a_mask_of_another_shape_is_told_with_advice(reader, shape, masks, advice):
+    with pytest.raises(ValueError, match=advice) as error:
+        reader(jnp.ones(shape), jnp.ones(shape), **{name: jnp.ones(of, bool) for name, of in masks.items()})
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", BY_NAME)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arrays import check_derivatives, compiled, params_of
+from jax.experimental import checkify
 
 from attn_jax.attention import CAUSAL, MultiHead, build_attention, latest
 from attn_jax.attention.recurrent.heads import RECURRENT, RecurrentHeads
@@ -137,6 +138,20 @@ def test_no_key_is_written_beyond_the_end_of_a_cache():
         return cache.positions
 
     assert np.all(compiled(run)(random_params(mixer)) == -1)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_key_beyond_the_end_of_a_cache_is_told_where_positions_are_known_or_checked(size):
+    call = heads(CAUSAL).bind({"params": random_params(heads(CAUSAL))})
+    cache, ones = call.start(BATCH, 3), jnp.ones((BATCH, size), int)
+    extend = lambda at: call.extend(X[:, :size], cache=cache, key_mask=ones > 0, positions=at)[0].positions  # noqa: E731
+    message = "position 3 is beyond a cache of 3 places"
+    with pytest.raises(ValueError, match=message):
+        extend(3 * ones)
+    with jax.enable_checks(True):
+        checked = checkify.checkify(jax.jit(extend))
+        assert message in checked(3 * ones)[0].get()
+        assert checked(2 * ones)[0].get() is None
 
 
 @pytest.mark.slow

@@ -1,9 +1,12 @@
 """The zoo has a page with a citation for everything that can be chosen, and says the truth about it."""
 
 import base64
+import dataclasses
 import inspect
 import io
+import itertools
 import pathlib
+import re
 import sys
 import xml.etree.ElementTree
 
@@ -24,6 +27,7 @@ import zoo_figures  # noqa: E402
 import zoo_mechanisms  # noqa: E402
 import zoo_pages  # noqa: E402
 
+import attn_jax  # noqa: E402
 from attn_jax.attention.build import build_attention  # noqa: E402
 from attn_jax.attention.hard.baselines import BASELINES  # noqa: E402
 from attn_jax.attention.hard.readings import READINGS  # noqa: E402
@@ -32,6 +36,7 @@ from attn_jax.attention.normalizers import NORMALIZERS  # noqa: E402
 from attn_jax.attention.recurrent.heads import RECURRENT  # noqa: E402
 from attn_jax.attention.scores import SCORES  # noqa: E402
 from attn_jax.attention.signed import FITS  # noqa: E402
+from attn_jax.models.attention_options import WRAPPERS  # noqa: E402
 from attn_jax.outputs import OUTPUTS  # noqa: E402
 
 ENTRIES = zoo_entries.entries()
@@ -148,9 +153,30 @@ def test_citations_are_recognized():
     assert not docstrings.cites("At most 2015 keys, of length 1999.")
 
 
-def test_the_reference_has_every_public_name_once():
-    import attn_jax
+def test_the_reference_has_every_part_of_the_tables():
+    found = [value for inside in api.members().values() for _, value in inside]
+    parts = [*SCORES.values(), *WRAPPERS.values(), *WINDOWS.values()]
+    parts += [entry if isinstance(entry, type) else entry.function for entry in NORMALIZERS.values()]
+    parts += [getattr(attn_jax.readings, name) for name in READINGS]
+    assert [part for part in parts if part not in found] == []
 
+
+def named(kind):
+    """The names in the section "Attributes" of a class and of its bases."""
+    texts = ((of.__doc__ or "").partition("Attributes:")[2] for of in inspect.getmro(kind)[:-1])
+    lines = (line for text in texts for line in re.findall(r"^ +([a-z_, ]+):", text, re.MULTILINE))
+    return {name for line in lines for name in line.split(", ")}
+
+
+def test_every_field_is_an_option_or_named_among_the_attributes():
+    for name, value in itertools.chain.from_iterable(api.members().values()):
+        fields = dataclasses.fields(value) if inspect.isclass(value) and dataclasses.is_dataclass(value) else ()
+        own = {field.name for field in fields if "option" not in field.metadata}
+        own |= {*getattr(value, "_fields", ())} if inspect.isclass(value) else set()
+        assert not own or own <= named(value) | {*api.HIDDEN}, name
+
+
+def test_the_reference_has_every_public_name_once():
     found = [name for inside in api.members().values() for name, _ in inside]
     assert set(attn_jax.__all__) <= set(found) and len(found) == len(set(found))
     for inside in api.members().values():

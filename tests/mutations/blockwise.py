@@ -41,8 +41,8 @@ MUTATIONS = {
     ),
     "padding_has_weight": Mutation(
         "attention/blockwise.py",
-        "[..., : self._num_keys]",
-        "[..., -self._num_keys :]",
+        "[..., : self._of.num_keys]",
+        "[..., -self._of.num_keys :]",
         "attention/test_blockwise.py::test_masks_and_biases_by_position_and_parts_of_the_weights",
     ),
     "rows_of_other_queries": Mutation(

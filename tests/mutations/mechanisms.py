@@ -10,8 +10,8 @@ CONTEXTUAL = "attention/normalizers/test_contextual.py"
 MUTATIONS = {
     "sink_is_zero": Mutation(
         "attention/normalizers/sinks.py",
-        "jnp.broadcast_to(jnp.asarray(sink, scores.dtype), (*scores.shape[:-1], 1))",
-        "jnp.zeros((*scores.shape[:-1], 1), scores.dtype)",
+        "jnp.zeros_like(scores[..., :1]) + jnp.asarray(sink, scores.dtype)",
+        "jnp.zeros_like(scores[..., :1])",
         SINKS,
     ),
     "sigmoid_without_bias": Mutation(

@@ -63,6 +63,7 @@ def decoded(folder, sources, monkeypatch, capsys):
     """The token ids that decode.py prints for sources, token ids with the end."""
     text = "".join(" ".join(map(str, ids)) + "\n" for ids in sources)
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    monkeypatch.setattr(sys, "argv", ["decode.py", "--ids"])
     capsys.readouterr()
     runpy.run_path(str(folder / "export" / "decode.py"), run_name="__main__")
     return [[int(i) for i in line.split()] for line in capsys.readouterr().out.splitlines()]
@@ -90,20 +91,30 @@ def copy(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_another_process_decodes_the_same_tokens(run, capsys):
+@pytest.mark.parametrize("ids", [True, False])
+def test_another_process_decodes_the_same_tokens_or_texts(run, capsys, ids):
     folder, sources = run
     model = load(folder)
     commands.export(resolve(model.config), folder, Files())
     assert str(folder / "export") in capsys.readouterr().out
     translator = model.predictor.translator
-    lines = "".join(" ".join(map(str, ids)) + "\n" for ids in tokens_of(translator, sources))
-    blocked = "import sys, runpy; sys.modules['attn_jax'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
-    command = [sys.executable, "-I", "-c", blocked, str(folder / "export" / "decode.py")]
+    given = [" ".join(map(str, tokens)) for tokens in tokens_of(translator, sources)] if ids else sources
+    lines = "".join(f"{line}\n" for line in given)
+    blocked = (
+        "import sys, runpy; sys.modules['attn_jax'] = None; del sys.argv[0]; "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    command = [sys.executable, "-I", "-c", blocked, str(folder / "export" / "decode.py"), *(["--ids"] if ids else [])]
     done = subprocess.run(command, input=lines, capture_output=True, text=True)
+    if not ids and translator.source_vocabulary.kind == "stories":
+        assert "the vocabulary is of stories; expected --ids" in done.stderr
+        return
     assert done.returncode == 0, done.stderr
     expected = [found[0].text for found in translator.translate(model.params, sources)]
-    printed = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
-    assert [translator.target_vocabulary.decode(ids) for ids in printed] == expected and any(expected)
+    printed = done.stdout.splitlines()
+    if ids:
+        printed = [translator.target_vocabulary.decode([int(word) for word in line.split()]) for line in printed]
+    assert printed == expected and any(expected)
 
 
 BEAM = {"method": "beam", "method.n_best": 2, "method.beam_size": 3, "method.length_penalty": 0.5}
@@ -203,6 +214,7 @@ def decode(run, monkeypatch, capsys):
 
     def decode(text: str) -> list[str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        monkeypatch.setattr(sys, "argv", ["decode.py", "--ids"])
         runpy.run_path(str(folder / "export" / "decode.py"), run_name="__main__")
         return capsys.readouterr().out.split("\n")
 
@@ -377,7 +389,9 @@ def test_files_of_an_earlier_export_are_replaced_as_a_whole(copy, capsys):
     commands.export(resolve(load_config(copy)), copy, Files())
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("try ")]
     first, *command = shlex.split(line)  # whatever is in the name of the folder
-    assert first == "try" and command[0] == "echo" and command[2:] == ["|", "python", f"{copy}/export/decode.py"]
+    assert (
+        first == "try" and command[0] == "echo" and command[2:] == ["|", "python", f"{copy}/export/decode.py", "--ids"]
+    )
     for name in names:
         assert (copy / f"{name} of before").read_text() == "earlier", name
         assert (copy / "export" / name).stat().st_size > 100

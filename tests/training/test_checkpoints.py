@@ -260,7 +260,7 @@ def test_a_checkpoint_that_lost_its_metrics_is_spoken_of(three, tmp_path, capsys
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [("pmap", "single"), ("single", "mesh")])
+@pytest.mark.parametrize("names", [("pmap", "mesh"), ("mesh", "single")])
 def test_other_devices_go_on_with_it(tmp_path, names):
     tx = tiny.optimizer()
     before, after = (

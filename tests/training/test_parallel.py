@@ -102,10 +102,10 @@ def test_the_step_is_compiled_once(name, caplog):
 
 def test_choose():
     assert choose("auto", [0], 1) is PARALLEL["single"]
-    assert choose("auto", [0, 1], 1) is PARALLEL["pmap"]
+    assert choose("auto", [0, 1], 1) is PARALLEL["mesh"]
     assert choose("auto", [0, 1], 2) is PARALLEL["mesh"]
     assert choose("mesh", [0], 1) is PARALLEL["mesh"]
-    assert choose("auto") is PARALLEL["pmap"]
+    assert choose("auto") is PARALLEL["mesh"]
     with pytest.raises(UserError, match="did you mean mesh"):
         choose("mseh")
     with pytest.raises(UserError, match="2; use 'mesh'"):

@@ -57,18 +57,30 @@ class Reading:
 
     The properties tell callers what the reading needs. Readings with equal fields are equal, so that jit with a static
     reading does not compile again.
+
+    Attributes:
+        name: its name.
+        function: (rng, log_weights, **options).
+        baselines: names of BASELINES with which the estimator is unbiased.
+        per_step: one row for each sample, so a recurrent state can depend on the context read.
+        random: needs an rng.
+        distinct: never samples a key twice, so it needs as many keys as samples.
+        is_soft: the row is the weights themselves.
+        exact_rows: one row for each key, in order: enumeration, no sampling.
+        independent: samples are independent, so one sample can be drawn several times instead.
+        arguments: (name, value) of the options that are set, see `configure`.
     """
 
     name: str
-    function: Callable[..., Sample]  # (rng, log_weights, **options)
-    baselines: tuple[str, ...] = ("none",)  # names of BASELINES with which the estimator is unbiased
-    per_step: bool = False  # one row for each sample, so a recurrent state can depend on the context read
-    random: bool = True  # needs an rng
-    distinct: bool = False  # never samples a key twice, so it needs as many keys as samples
-    is_soft: bool = False  # the row is the weights themselves
-    exact_rows: bool = False  # one row for each key, in order: enumeration, no sampling
-    independent: bool = False  # samples are independent, so one sample can be drawn several times instead
-    arguments: tuple[tuple[str, Any], ...] = ()  # (name, value) of the options that are set, see `configure`
+    function: Callable[..., Sample]
+    baselines: tuple[str, ...] = ("none",)
+    per_step: bool = False
+    random: bool = True
+    distinct: bool = False
+    is_soft: bool = False
+    exact_rows: bool = False
+    independent: bool = False
+    arguments: tuple[tuple[str, Any], ...] = ()
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def rebar(
     scale = jnp.asarray(scale, log_weights.dtype)
     zero, one = jnp.zeros_like(scale), jnp.ones_like(scale)
     importance_weights = jnp.broadcast_to(jnp.stack([one, scale, -scale]), (*index.shape, 3))
-    log_prob = jnp.concatenate([hard.log_prob, jnp.zeros((*index.shape, 2), log_weights.dtype)], axis=-1)
+    log_prob = jnp.concatenate([hard.log_prob, *[jnp.zeros_like(hard.log_prob)] * 2], axis=-1)
     # The baseline of the sampled key is scale f(z given x); the relaxed rows have none.
     matrix = jnp.zeros((3, 3), log_weights.dtype).at[0].set(jnp.stack([zero, zero, scale]))
     return Sample(

@@ -209,7 +209,7 @@ def log_set_probabilities(log_p: Float[Array, "... k"], log_outside: Float[Array
     has = (subsets[:, None] & bit) > 0
     log_left = jnp.where(has, -jnp.inf, log_p[..., None, :])
     log_rest = jnp.logaddexp(jax.nn.logsumexp(log_left, axis=-1), log_outside[..., None])  # no subtraction from 1
-    log_v = jnp.broadcast_to(jnp.where(has.all(axis=-1), 0.0, -jnp.inf), log_rest.shape).astype(log_p.dtype)
+    log_v = jnp.where(jnp.broadcast_to(has.all(axis=-1), log_rest.shape), jnp.zeros_like(log_rest), -jnp.inf)
     for size in reversed(range(k)):
         of_size = np.flatnonzero(has.sum(axis=-1) == size)
         following = log_v[..., of_size[:, None] | bit]

@@ -41,13 +41,20 @@ class Normalizer:
     """A normalizer without parameters: a function of scores and mask, and the properties of its weights.
 
     It can be called like the function. It is not a NamedTuple, since jax.jit refuses to call one.
+
+    Attributes:
+        function: the function itself.
+        form: as a function of one score, for blocks of keys; None: needs the whole row.
+        sums_to_one: the weights of each row with a key sum to one.
+        negative: weights may be negative.
+        infinite: scores may be -inf.
     """
 
     function: Callable[[Scores, Mask], Weights]
-    form: Form | None = None  # as a function of one score, for blocks of keys; None: needs the whole row
-    sums_to_one: bool = True  # the weights of each row with a key sum to one
-    negative: bool = False  # weights may be negative
-    infinite: bool = False  # scores may be -inf
+    form: Form | None = None
+    sums_to_one: bool = True
+    negative: bool = False
+    infinite: bool = False
 
     @property
     def per_head(self) -> bool:
@@ -114,7 +121,8 @@ def full_mask(scores: Scores, mask: Mask) -> Bool[Array, "... k"]:
     """Returns the mask in the shape of the scores, True everywhere if it is None; raises like `masks.check_mask`."""
     if mask is not None:
         check_mask(mask, scores.shape, axes=1)
-    return jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    everywhere = jnp.ones_like(scores, bool)
+    return everywhere if mask is None else everywhere & mask
 
 
 def normalizer(normalize: Callable[P, Weights]) -> Callable[P, Weights]:

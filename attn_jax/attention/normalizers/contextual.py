@@ -43,12 +43,15 @@ class ContextualSoftmax(NormalizerModule, kw_only=True):
     CoPE: Golovneva 2024 (arXiv 2405.18719). e has a vector for each head and position, and starts at 0, which is
     softmax. In the paper all heads share e.
 
+    Attributes:
+        num_heads: number of learned sets of vectors.
+
     Raises:
         ValueError: less than two positions; called without a query.
     """
 
     num_positions: int = option(64, "number of positions, 0 .. num_positions - 1", at_least=2)
-    num_heads: int = 1  # number of learned sets of vectors
+    num_heads: int = 1
 
     def __post_init__(self):
         if self.num_positions < 2:

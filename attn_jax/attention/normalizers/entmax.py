@@ -274,7 +274,6 @@ def root(
         return low, high, jnp.any(left), count + 1
 
     low = jnp.maximum(jnp.asarray(float(num_keys), one.dtype) ** -jnp.asarray(eps, one.dtype), least)
-    low = jnp.broadcast_to(low, one.shape)
-    state = low, one, jnp.asarray(True), jnp.asarray(0)
+    state = low * one, one, jnp.asarray(True), jnp.asarray(0)
     low, high, _, _ = loops.while_loop(lambda state: state[2] & (state[3] < limit), step, state)
     return jnp.where(convex, high, low), high

@@ -53,9 +53,12 @@ class LearnedEntmax(NormalizerModule, kw_only=True):
     """entmax with alpha = 1 + sigmoid(a), a learned per head, starting at alpha = 1.5.
 
     Correia, Niculae & Martins 2019 (arXiv 1909.00015): each head learns a value between softmax and sparsemax.
+
+    Attributes:
+        num_heads: number of learned alphas.
     """
 
-    num_heads: int = 1  # number of learned alphas
+    num_heads: int = 1
     has_form: ClassVar[bool] = True
 
     @nn.compact
@@ -87,11 +90,16 @@ class ScalableSoftmax(NormalizerModule, kw_only=True):
     """softmax(s log(n) scores): s learned per head, n the number of unmasked keys in the row.
 
     Nakanishi 2025 (arXiv 2501.19399), SSMax: the largest weight does not vanish as n grows.
+
+    Attributes:
+        scale: initial s, by default the value in figure 1 of the paper.
+        num_heads: number of learned s.
+        num_scaled: number of scaled heads, from the first; 0: all.
     """
 
-    scale: float = 0.43  # initial s, by default the value in figure 1 of the paper
-    num_heads: int = 1  # number of learned s
-    num_scaled: int = 0  # number of scaled heads, from the first; 0: all
+    scale: float = 0.43
+    num_heads: int = 1
+    num_scaled: int = 0
 
     @checked_masks
     @nn.compact
@@ -109,15 +117,21 @@ class ScalableEntmax(NormalizerModule, kw_only=True):
     [..., q, d] for all heads. In the authors' code (github.com/deep-spin/asentmax) w and v multiply the state from
     which the queries of all heads are projected; here they multiply the query of each head.
 
+    Attributes:
+        delta: constant part of the scale.
+        gamma_range: largest |gamma|.
+        num_heads: number of learned w and v.
+        num_scaled: number of scaled heads, from the first; 0: all.
+
     Raises:
         ValueError: called without a query.
     """
 
     alpha: float = option(1.5, "exponent: 1 is softmax, 1.5 entmax15, 2 sparsemax", at_least=1)
-    delta: float = 1.0  # constant part of the scale
-    gamma_range: float = 2.0  # largest |gamma|
-    num_heads: int = 1  # number of learned w and v
-    num_scaled: int = 0  # number of scaled heads, from the first; 0: all
+    delta: float = 1.0
+    gamma_range: float = 2.0
+    num_heads: int = 1
+    num_scaled: int = 0
 
     @checked_masks
     @nn.compact

@@ -42,7 +42,7 @@ def softmax_with_sink(scores: Scores, mask: Mask = None, sink: Float[Array, "...
     Equal to softmax(scores) sigmoid(logsumexp(scores) - sink).
     """
     mask = full_mask(scores, mask)
-    sink = jnp.broadcast_to(jnp.asarray(sink, scores.dtype), (*scores.shape[:-1], 1))
+    sink = jnp.zeros_like(scores[..., :1]) + jnp.asarray(sink, scores.dtype)
     kept = jnp.concatenate([mask, jnp.ones_like(sink, bool)], axis=-1)
     return softmax(jnp.concatenate([scores, sink], axis=-1), kept)[..., :-1]
 
@@ -112,9 +112,12 @@ class LearnedSink(NormalizerModule, kw_only=True):
 
     The sink starts at 0, where it is softmax_one. gpt-oss (OpenAI 2025, arXiv 2508.10925) has the same learned number
     in the denominator of each head.
+
+    Attributes:
+        num_heads: number of learned sinks.
     """
 
-    num_heads: int = 1  # number of learned sinks
+    num_heads: int = 1
     sums_to_one: ClassVar[bool] = False
     has_form: ClassVar[bool] = True
 

@@ -74,9 +74,12 @@ class Chain(NormalizerModule, kw_only=True):
     """weights_i = p(z_i = 1) in a linear chain over the keys: chain_marginals with learned b, one per head.
 
     b starts at 0: at first each weight is sigmoid(score).
+
+    Attributes:
+        num_heads: number of learned b.
     """
 
-    num_heads: int = 1  # number of learned b
+    num_heads: int = 1
     sums_to_one: ClassVar[bool] = False
 
     @checked_masks
@@ -103,7 +106,7 @@ def log_partition_of_segments(
 
     def closed(parts: Float[Array, "... m"]) -> Float[Array, "... m"]:
         """Ends the open segment: adds the score of its length."""
-        return parts + jnp.concatenate([nothing, jnp.broadcast_to(lengths, (*parts.shape[:-1], longest))], axis=-1)
+        return parts + jnp.concatenate([nothing, jnp.zeros_like(parts[..., 1:]) + lengths], axis=-1)
 
     def step(carry, key):
         parts, log_z = (
@@ -116,8 +119,7 @@ def log_partition_of_segments(
         parts = jnp.where(kept[..., None], following - total, parts)
         return (parts, log_z + jnp.where(kept, total[..., 0], 0.0)), None
 
-    longest = lengths.shape[-1]
-    impossible = jnp.full((*scores.shape[:-1], longest), -jnp.inf, scores.dtype)
+    impossible = jnp.broadcast_to(nothing - jnp.inf, (*scores.shape[:-1], lengths.shape[-1]))
     start = jnp.concatenate([nothing, impossible], axis=-1), nothing[..., 0]
     parts, log_z = loops.scan(step, start, (jnp.moveaxis(scores, -1, 0), jnp.moveaxis(keep, -1, 0)))[0]
     return log_z + jax.nn.logsumexp(closed(parts), axis=-1)
@@ -138,12 +140,15 @@ class Segments(NormalizerModule, kw_only=True):
 
     A segment has at most `longest_segment` keys; c starts at 0.
 
+    Attributes:
+        num_heads: number of learned c.
+
     Raises:
         ValueError: longest_segment is below 1.
     """
 
     longest_segment: int = option(4, "largest number of keys of a segment", at_least=1, at_most=1000)
-    num_heads: int = 1  # number of learned c
+    num_heads: int = 1
     sums_to_one: ClassVar[bool] = False
 
     def __post_init__(self):

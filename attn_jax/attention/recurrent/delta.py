@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from attn_jax.attention.loops import by_compiler
 from attn_jax.attention.recurrent.linear import empty, products_of, write_and_read
 from attn_jax.attention.recurrent.writes import Writes, faded_products
 from attn_jax.types import Array, Float
@@ -68,7 +69,7 @@ def updates_of_values(writes: Writes, total: Float[Array, "... n g"]) -> Float[A
     Yang 2024 (arXiv 2406.06484).
     """
     lower = writes.rates[..., None] * jnp.tril(faded_products(writes.keys, writes.keys, total), -1)
-    return unit_lower_inverse(lower) * writes.rates[..., None, :]
+    return by_compiler(unit_lower_inverse)(lower) * writes.rates[..., None, :]
 
 
 @jax.custom_jvp
@@ -82,7 +83,7 @@ def unit_lower_inverse(lower: Float[Array, "... n n"]) -> Float[Array, "... n n"
     *lead, n, _ = lower.shape
     full = 1 << (n - 1).bit_length()
     lower = jnp.pad(lower, [(0, 0)] * len(lead) + [(0, full - n)] * 2)
-    inverse, size = jnp.ones((*lead, full, 1, 1), lower.dtype), 1  # inverses of the blocks on the diagonal
+    inverse, size = jnp.ones_like(lower[..., :1, None]), 1  # inverses of the blocks on the diagonal
     while size < full:
         grid = lower.reshape(*lead, full // (2 * size), 2 * size, full // (2 * size), 2 * size)
         blocks = jnp.moveaxis(jnp.diagonal(grid, axis1=-4, axis2=-2), -1, -3)

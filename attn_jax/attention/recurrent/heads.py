@@ -80,6 +80,15 @@ class RecurrentHeads(Mixer, kw_only=True):
     unless the weights sum to one. `Attended.weights` are the weights of the dense form; under jit unused weights are
     not computed.
 
+    Attributes:
+        num_heads, features, order, gate, dtype: see Mixer.
+        kind: the memory, one of RECURRENT.
+        chunk_size: positions computed at once.
+        feature_map: of queries and keys, for a kind that maps them.
+        normalized: with a feature map: divide weights by their sum.
+        convolution: number of positions in the convolution of queries, keys and values; 0: none.
+        steps: steps of conjugate gradient; 0: exact.
+
     Raises:
         ValueError: the chunk size is below 1; the number of heads does not divide the width; the weights of a feature
             map with negative values are to be normalized; the order is neither CAUSAL nor EVERYWHERE, or it is
@@ -89,9 +98,9 @@ class RecurrentHeads(Mixer, kw_only=True):
     kind: Kind
     chunk_size: int = 64
     feature_map: FeatureMap = FEATURE_MAPS["elu_plus_one"]
-    normalized: bool = True  # with a feature map: divide weights by their sum
-    convolution: int = 0  # number of positions in the convolution of queries, keys and values; 0: none
-    steps: int = 0  # steps of conjugate gradient; 0: exact
+    normalized: bool = True
+    convolution: int = 0
+    steps: int = 0
     samples: ClassVar[bool] = False
 
     def __post_init__(self):

@@ -19,9 +19,11 @@ from attn_jax.types import Array, Float
 
 @struct.dataclass
 class Linear:
-    """The rule of linear attention. `normalized`: the weights of each query are divided by their sum.
+    """The rule of linear attention.
 
-    The memory then has an additional column for the sum, c = dv + 1.
+    Attributes:
+        normalized: the weights of each query are divided by their sum, for which the memory has an additional column,
+            c = dv + 1.
     """
 
     normalized: bool = struct.field(pytree_node=False, default=False)
@@ -64,9 +66,10 @@ class Linear:
 
 def empty(writes: Writes, columns: int) -> Float[Array, "... dk c"]:
     """Returns a memory of zeros with a row for each column of the keys."""
-    arrays = writes.keys, writes.values, writes.log_decay
-    lead = jnp.broadcast_shapes(*(x.shape[:-2] for x in arrays), writes.rates.shape[:-1])
-    return jnp.zeros((*lead, writes.keys.shape[-1], columns), writes.keys.dtype)
+    # Made from the writes, for their leading axes and the devices that these are on.
+    values, decay = (jnp.sum(x, axis=(-2, -1), keepdims=True) for x in (writes.values, writes.log_decay))
+    column = jnp.zeros_like(jnp.sum(writes.keys * writes.rates[..., None] * values * decay, axis=-2)[..., None])
+    return jnp.broadcast_to(column, (*column.shape[:-1], columns))
 
 
 def products_of(query: Float[Array, "... q dk"], writes: Writes, causal: bool) -> Float[Array, "... q k"]:

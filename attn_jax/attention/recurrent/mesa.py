@@ -32,10 +32,15 @@ class Moments(NamedTuple):
 
 @struct.dataclass
 class Mesa:
-    """The rule of MesaNet. The decay is one number for all columns of a key, so H_t is symmetric."""
+    """The rule of MesaNet. The decay is one number for all columns of a key, so H_t is symmetric.
 
-    ridge: float | Float[Array, "... dk"] = 1.0  # the diagonal of L, positive
-    steps: int = struct.field(pytree_node=False, default=0)  # steps of conjugate gradient; 0: exact solution
+    Attributes:
+        ridge: the diagonal of L, positive.
+        steps: steps of conjugate gradient; 0: exact solution.
+    """
+
+    ridge: float | Float[Array, "... dk"] = 1.0
+    steps: int = struct.field(pytree_node=False, default=0)
     ordered: ClassVar[bool] = False  # without decay the order of the writes does not matter
 
     def start(self, writes: Writes) -> Moments:
@@ -81,7 +86,7 @@ class Mesa:
     def _solve_at(self, moments: Float[Array, "... dk dk"], query: Float[Array, "... q dk"]):
         """Solves (H + L) x = query for several queries and the same H."""
         if self.steps:
-            return conjugate_gradient(lambda x: x @ moments + self._ridge * x, query, self.steps)
+            return self._by_steps(lambda x: x @ moments, query)
         lead = jnp.broadcast_shapes(moments.shape[:-2], query.shape[:-2])
         return _solve(self._ridged(moments), jnp.broadcast_to(query, (*lead, *query.shape[-2:])).mT).mT
 
@@ -93,7 +98,7 @@ class Mesa:
             return write_and_read(moments, x, writes.keys, rated, total)[1]
 
         if self.steps:
-            return conjugate_gradient(lambda x: times_moments(x) + self._ridge * x, query, self.steps)
+            return self._by_steps(times_moments, query)
         fading = faded_products(jnp.ones_like(total), jnp.ones_like(total), total)
         along = jnp.einsum("...tj,...jd,...je->...tde", fading, rated, writes.keys)
         along = along + jnp.exp(total)[..., None] * moments[..., None, :, :]
@@ -105,12 +110,18 @@ class Mesa:
         ridge = jnp.asarray(self.ridge)
         return ridge[..., None, :] if ridge.ndim else ridge
 
+    def _by_steps(self, times: Callable[[Array], Array], query: Float[Array, "... n dk"]) -> Float[Array, "... n dk"]:
+        """Solves (H + L) x = query by conjugate gradient, where `times` multiplies by H."""
+        ridge = loops.vary(jnp.broadcast_to(self._ridge, query.shape), query)
+        return conjugate_gradient(lambda x: times(x) + ridge * x, query, self.steps)
+
     def _ridged(self, moments: Float[Array, "... dk dk"], axes: int = 0) -> Float[Array, "... dk dk"]:
         ridge = self._ridge if axes else jnp.asarray(self.ridge)
         diagonal = jnp.broadcast_to(ridge[..., None], moments.shape)
         return moments + diagonal * jnp.broadcast_to(jnp.eye(moments.shape[-1], dtype=moments.dtype), moments.shape)
 
 
+@loops.by_compiler
 def _solve(matrix: Float[Array, "... d d"], right: Float[Array, "... d n"]) -> Float[Array, "... d n"]:
     """Solves a system with a symmetric positive definite matrix."""
     factor = jnp.linalg.cholesky(matrix)

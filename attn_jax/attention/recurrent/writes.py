@@ -17,12 +17,18 @@ class Writes(NamedTuple):
     """Keys, values, rates and log decays of positions; "..." are any leading axes, such as batch and heads.
 
     Masked keys have a key, a value, a rate and a log decay of zero, which equals deleting them.
+
+    Attributes:
+        keys: [..., k, dk].
+        values: [..., k, dv].
+        rates: factor of each value.
+        log_decay: at most 0; the memory is multiplied by exp(log_decay) first; g: 1 or dk.
     """
 
     keys: Float[Array, "... k dk"]
     values: Float[Array, "... k dv"]
-    rates: Float[Array, "... k"]  # factor of each value
-    log_decay: Float[Array, "... k g"]  # at most 0; the memory is multiplied by exp(log_decay) first; g: 1 or dk
+    rates: Float[Array, "... k"]
+    log_decay: Float[Array, "... k g"]
 
 
 @checked_masks

@@ -48,11 +48,14 @@ class Softcap(Score, kw_only=True):
 
     Gemma 2 (Google 2024, arXiv 2408.00118), with a cap of 50 for attention. A position bias is added after the cap.
 
+    Attributes:
+        score: the score to be capped.
+
     Raises:
         ValueError: the cap is not above 0, or the score is a compact kernel, which is -inf out of reach.
     """
 
-    score: Score  # the score to be capped
+    score: Score
     softcap: float = option(50.0, "largest absolute score", at_least=1e-6)
 
     def __post_init__(self):

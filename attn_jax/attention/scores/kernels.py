@@ -27,12 +27,16 @@ class Kernel(Score, kw_only=True):
     If no width is given, it is learned, as log_precision = -2 log(width). It starts at d^(1/4), where the product in
     |query - key|^2 / h^2 is the scaled dot product of Vaswani 2017; for compact kernels it starts at (2 d)^(1/2), the
     distance of two random vectors with entries of variance one.
+
+    Attributes:
+        initial: initial value of a learned width; (): the default above.
+        exact: sum squared differences: slower, but precise also for widths far below the largest distances.
     """
 
     width: tuple = option((), "width, one number or one for each column; (): learned", each=float)
     per_column: bool = option(False, "learn a width for each column")
-    initial: tuple = ()  # initial value of a learned width; (): the default above
-    exact: bool = False  # sum squared differences: slower, but precise also for widths far below the largest distances
+    initial: tuple = ()
+    exact: bool = False
 
     compact = False  # whether k is 0, and the score -inf, beyond some distance
     has_gradient = True  # whether the width has a gradient

@@ -39,9 +39,13 @@ class ScaledDot(Score, kw_only=True):
 
 
 class General(Score, kw_only=True):
-    """query . W key, the bilinear score. Luong 2015 (arXiv 1508.04025), section 3.1, "general"."""
+    """query . W key, the bilinear score. Luong 2015 (arXiv 1508.04025), section 3.1, "general".
 
-    query_features: int  # width of the queries
+    Attributes:
+        query_features: width of the queries.
+    """
+
+    query_features: int
 
     widens: ClassVar[bool] = True
 
@@ -61,10 +65,13 @@ class Additive(Score, kw_only=True):
     """v . tanh(W query + U key + b). Bahdanau 2015 (arXiv 1409.0473), appendix A.1.2.
 
     Computed as [..., q, k, features] at once.
+
+    Attributes:
+        use_bias: whether there is a bias b.
     """
 
     features: int = option(256, "width of the hidden layer", at_least=1)
-    use_bias: bool = True  # whether there is a bias b
+    use_bias: bool = True
 
     def setup(self):
         self.query = nn.Dense(self.features, use_bias=self.use_bias)
@@ -84,9 +91,12 @@ class Concat(Additive, kw_only=True):
 
     W [query; key] = W_q query + W_k key, so this is the additive score without a bias; the concatenated vectors are
     never formed.
+
+    Attributes:
+        use_bias: whether there is a bias; the paper has none.
     """
 
-    use_bias: bool = False  # whether there is a bias; the paper has none
+    use_bias: bool = False
 
 
 class TanhKey(Score, kw_only=True):

@@ -17,10 +17,13 @@ class RandomFeatures(Score, kw_only=True):
     Choromanski 2020 (arXiv 2009.14794). An estimate of the scaled dot product with `num_features` orthogonal directions
     that are fixed, not learned. It shows the weights, which the linear form does not compute, for comparison with the
     exact weights; like any score it takes quadratic time.
+
+    Attributes:
+        seed: seed of the directions.
     """
 
     num_features: int = option(64, "number of random directions", at_least=1)
-    seed: int = 0  # seed of the directions
+    seed: int = 0
 
     widens: ClassVar[bool] = True
 

@@ -92,7 +92,7 @@ def test_a_mask_that_is_added_or_has_another_shape_is_refused(name, without_type
     for mask in (np.where(MASK, 0, -np.inf).astype(np.float32), MASK.astype(np.int32)):
         with pytest.raises(ValueError, match=f"mask must be boolean .*, got {mask.dtype}"):
             normalize(SCORES, mask)
-    with pytest.raises(ValueError, match=r"mask of shape \(6, 4\) does not fit scores of shape \(6, 5\)"):
+    with pytest.raises(ValueError, match=r"mask of shape \(6, 4\) does not fit \(6, 5\)"):
         normalize(SCORES, MASK[:, :4])
 
 

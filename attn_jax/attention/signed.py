@@ -15,6 +15,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import jax.scipy.linalg
 
+from attn_jax.attention.conjugate_gradient import conjugate_gradient
 from attn_jax.attention.loops import by_compiler
 from attn_jax.attention.parts import NOT_NEGATIVE
 from attn_jax.attention.scores.base import ScoreError
@@ -69,18 +70,51 @@ def local_line_weights(
     return weights * (1 + jnp.einsum("...qd,...qkd->...qk", slope, apart))
 
 
+def local_line_by_steps(
+    weights: Weights, query: Float[Array, "... q d"], keys: Float[Array, "... k d"], ridge: float, steps: int
+) -> Weights:
+    """Computes local_line_weights by conjugate gradient, as Zuo 2025 does: a step takes two products like attention's.
+
+    Neither S nor the centred keys of each query are made: O(k + d) memory for a query. As many steps as columns are
+    exact but for rounding; a ridge of 0.1 needs fewer.
+    """
+    centre = jnp.mean(keys, axis=-2, keepdims=True)  # a shift of all points changes no line
+    query, keys = query - centre, keys - centre
+    share, mean = centred_keys(weights, keys)
+    second = jnp.einsum("...qk,...k->...q", share, jnp.sum(keys * keys, axis=-1))[..., None]
+    variance = second - jnp.sum(mean * mean, axis=-1, keepdims=True)
+    eps = jnp.finfo(variance.dtype).eps
+    level = max(ridge, eps**0.5) * variance / query.shape[-1]
+    diagonal = jnp.where(variance > 8 * eps * second, level, 1.0)
+
+    def times(x: Float[Array, "... q d"]) -> Float[Array, "... q d"]:
+        along = jnp.einsum("...qd,...kd->...qk", x, keys) - jnp.sum(x * mean, axis=-1, keepdims=True)
+        along = share * along
+        spread = jnp.einsum("...qk,...kd->...qd", along, keys) - jnp.sum(along, axis=-1, keepdims=True) * mean
+        return spread + diagonal * x
+
+    return tilt(weights, keys, conjugate_gradient(times, query - mean, steps))
+
+
 class LocalLine(nn.Module, kw_only=True):
     """W_i = w_i (1 + (key_i - m) . (S + ridge s I)^-1 (query - m)): local_line_weights.
 
     The ridge keeps the context near the mean for a query far from all keys.
+
+    Attributes:
+        ridge: share of the variance of the keys that is added to it; 0: the line itself.
+        steps: steps of conjugate gradient, see local_line_by_steps; 0: exact.
     """
 
     ridge: float = option(0.1, "share of the variance of the keys that is added to it; 0: the line itself", at_least=0)
+    steps: int = option(0, "steps of conjugate gradient, quick for wide keys; 0: exact", at_least=0, at_most=1000)
     needs: ClassVar[Set[str]] = frozenset({NOT_NEGATIVE})  # of the weights
 
     def __call__(self, weights: Weights, query: Float[Array, "... q d"], keys: Float[Array, "... k e"]) -> Weights:
         _same_width(query, keys)
         parts = (x.astype(widest(weights)) for x in (weights, query, keys))
+        if self.steps:
+            return local_line_by_steps(*parts, self.ridge, self.steps).astype(weights.dtype)
         return local_line_weights(*parts, ridge=self.ridge).astype(weights.dtype)
 
 

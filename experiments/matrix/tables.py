@@ -65,7 +65,7 @@ ROWS: dict[str, Mapping[str, Any]] = {  # changes of the options of a language m
     "selective": around("selective"),
     "differential": around("difference"),
     "hopfield": around("hopfield", iterations=2),
-    "local_line": around("line"),
+    "local_line": around("line", steps=8),
     "parallax": around("parallax"),
     "linear": {"attention": "linear"},
     "retention": {"attention": "retention"},

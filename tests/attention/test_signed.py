@@ -13,7 +13,7 @@ from attn_jax.attention.normalizers import softmax
 from attn_jax.attention.parts import SUMS_TO_ONE
 from attn_jax.attention.scores import QKNorm, Softcap
 from attn_jax.attention.scores.base import unit
-from attn_jax.attention.signed import LocalLine, Parallax, Subtract, local_line_weights, tilt
+from attn_jax.attention.signed import LocalLine, Parallax, Subtract, local_line_by_steps, local_line_weights, tilt
 
 RNG = np.random.default_rng(0)
 QUERIES, KEYS, WIDTH = 3, 9, 4
@@ -34,6 +34,24 @@ def test_a_line_is_the_weighted_least_squares_fit_at_the_query():
         design = np.concatenate([np.ones((KEYS, 1)), KEY - QUERY[q]], axis=1)
         coefficients = np.linalg.lstsq(root * design, root * VALUES, rcond=None)[0]
         np.testing.assert_allclose(got[q], coefficients[0], rtol=1e-5)
+
+
+def test_steps_of_conjugate_gradient_find_the_same_line():
+    """Also its gradient, for keys far from the origin, and for one key that has all of the weight."""
+    weights = np.concatenate([WEIGHTS, np.eye(KEYS)[:1]]).astype(np.float32)
+    query = np.concatenate([QUERY, QUERY[:1]]).astype(np.float32)
+    keys = (KEY + 3).astype(np.float32)
+
+    def both(line):
+        total = lambda *x: (jnp.sum(jnp.sin(line(*x))), line(*x))  # noqa: E731
+        return compiled(jax.grad(total, argnums=(0, 1, 2), has_aux=True))(weights, query, keys)
+
+    exact = both(lambda *x: local_line_weights(*x, ridge=0.1))
+    ours = both(lambda *x: local_line_by_steps(*x, ridge=0.1, steps=WIDTH))
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(exact), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-4)
+    none = both(lambda w, *x: local_line_by_steps(0 * w, *x, ridge=0.1, steps=WIDTH))  # rows without keys
+    assert not np.any(none[1]) and all(np.all(np.isfinite(x)) for x in none[0])
 
 
 def test_a_line_keeps_the_sum_of_the_weights_where_one_key_has_nearly_all_of_them():

@@ -18,9 +18,10 @@ import jax.numpy as jnp
 from flax import struct
 
 from attn_jax.attention import loops
+from attn_jax.attention.conjugate_gradient import conjugate_gradient
 from attn_jax.attention.recurrent.linear import empty, products_of, write_and_read
 from attn_jax.attention.recurrent.writes import Writes, faded_products
-from attn_jax.types import Array, Bool, Float
+from attn_jax.types import Array, Float
 
 
 class Moments(NamedTuple):
@@ -127,36 +128,3 @@ def _solve(matrix: Float[Array, "... d d"], right: Float[Array, "... d n"]) -> F
     factor = jnp.linalg.cholesky(matrix)
     lower = jax.scipy.linalg.solve_triangular(factor, right.astype(matrix.dtype), lower=True)
     return jax.scipy.linalg.solve_triangular(factor, lower, lower=True, trans=1)
-
-
-def conjugate_gradient(
-    times: Callable[[Float[Array, "... d"]], Float[Array, "... d"]], right: Float[Array, "... d"], steps: int
-) -> Float[Array, "... d"]:
-    """Solves A x = right for each row separately, by conjugate gradient from 0 (Hestenes & Stiefel 1952).
-
-    `times` multiplies by A, symmetric and positive definite; with as many steps as columns x is exact. A row stops once
-    its residual reaches rounding error, since further steps would only amplify noise. The derivative is the derivative
-    of the exact solution, computed by the same solver.
-    """
-
-    def solve(times: Callable, right: Array) -> Array:
-        def step(_, so_far):
-            x, residual, direction, square = so_far
-            product = times(direction)
-            going = square > least
-            length = _ratio(square, jnp.sum(direction * product, axis=-1, keepdims=True), going)
-            x, residual = x + length * direction, residual - length * product
-            new = jnp.sum(residual * residual, axis=-1, keepdims=True)
-            return x, residual, residual + _ratio(new, square, going) * direction, new
-
-        square = jnp.sum(right * right, axis=-1, keepdims=True)
-        least = jnp.finfo(right.dtype).eps ** 2 * square
-        return loops.fori_loop(0, steps, step, (jnp.zeros_like(right), right, right, square))[0]
-
-    return jax.lax.custom_linear_solve(times, right, solve, symmetric=True)
-
-
-def _ratio(x: Array, y: Array, going: Bool[Array, "..."]) -> Array:
-    """Computes x / y; 0 for rows that are solved."""
-    going = going & (y > 0)
-    return jnp.where(going, x / jnp.where(going, y, 1), 0)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from arrays import compiled
 
+from attn_jax.attention.conjugate_gradient import conjugate_gradient
 from attn_jax.attention.recurrent import FEATURE_MAPS, Delta, Linear, Mesa, chunked, dense, make_writes, write_all
 from attn_jax.attention.recurrent.features import check_feature_map
-from attn_jax.attention.recurrent.mesa import conjugate_gradient
 from attn_jax.attention.scores.base import unit
 
 RNG = np.random.default_rng(1)

@@ -78,7 +78,8 @@ def row_of(run: pathlib.Path, files: Sequence[str] = FILES) -> Row:
     """
     beside = [path for path in run.absolute().parent.glob("*") if named_alike(path.name, run.name)]
     runs = [run, *(path for path in sorted(beside) if path.name != run.name and (path / files[0]).exists())]
-    return _row(runs, files) or _row([run], files)
+    rows = [_read(each, files) for each in runs]
+    return _united(rows) or rows[0]
 
 
 def rows_of(runs: Sequence[pathlib.Path]) -> dict[str, Row]:
@@ -87,24 +88,26 @@ def rows_of(runs: Sequence[pathlib.Path]) -> dict[str, Row]:
     Raises:
         UserError: a file is damaged.
     """
-    groups: dict[str, list[pathlib.Path]] = {}
+    groups: dict[str, list[Row]] = {}
     for run in runs:
         if (run / results.FILE).exists():
             found = NAME.fullmatch(run.name)
-            groups.setdefault(found[2] if found else run.name, []).append(run)
+            groups.setdefault(found[2] if found else run.name, []).append(_read(run, FILES))
     rows = []
     for group in groups.values():
-        united_row = _row(group, FILES)
-        rows += [united_row] if united_row else [_row([run], FILES) for run in group]
+        one = _united(group)
+        rows += [one] if one else group
     short = [found[1] if (found := NAME.fullmatch(row.runs[0].name)) else row.runs[0].name for row in rows]
     return {name if short.count(name) == 1 else row.runs[0].name: row for name, row in zip(short, rows, strict=True)}
 
 
-def _row(runs: Sequence[pathlib.Path], files: Sequence[str]) -> Row | None:
-    """Reads runs as one row; None if they cannot be one, such as ensembles or runs of equal seeds."""
-    found = [read_result(run / files[0]) for run in runs]
-    if (result := united(found)) is None:
-        return None
-    paths = [run / files[1] for run in runs]
-    tables = [read_sentences(path, of) if path.exists() else None for path, of in zip(paths, found, strict=True)]
-    return Row(tuple(runs), result, united_sentences(tables))
+def _read(run: pathlib.Path, files: Sequence[str]) -> Row:
+    path, result = run / files[1], read_result(run / files[0])
+    return Row((run,), result, read_sentences(path, result) if path.exists() else None)
+
+
+def _united(rows: Sequence[Row]) -> Row | None:
+    """Joins rows; None if they cannot be one, such as ensembles or runs of equal seeds."""
+    result = united([row.result for row in rows])
+    runs = tuple(run for row in rows for run in row.runs)
+    return Row(runs, result, united_sentences([row.sentences for row in rows])) if result else None

@@ -3,6 +3,7 @@
 import itertools
 import os
 import pathlib
+import re
 import sys
 
 import jax
@@ -34,7 +35,7 @@ def fresh(monkeypatch):
     for name in list(flags.FLAGS):
         if name.startswith("config."):
             delattr(flags.FLAGS, name)
-    for name in "config mode workdir source target sweep num_processes process_id coordinator".split():
+    for name in "config mode workdir source target sweep seeds options num_processes process_id coordinator".split():
         flags.FLAGS[name].unparse()
 
 
@@ -314,3 +315,23 @@ def test_the_config_to_begin_with_is_printed_and_is_one_of_ones_own(tmp_path, mo
     assert (config.task.name, config.data_dir) == ("parallel_text", "my_data") and is_text_table(config.task.train[0])
     assert main.main([*sys.argv, "--config.seed=1"]) == 1
     assert "--config=new prints a config to begin with; leave --config.seed=1 out" in capsys.readouterr().err
+
+
+def test_seeds_are_short_for_those_of_the_config():
+    config, overrides = parsed(QUICKSTART, "--seeds=0..2")
+    assert config.seeds == (0, 1, 2) and overrides == ["--config.seeds=(0, 1, 2)"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--sweep=a=1,2"], "--sweep=a=1,2 needs --config=FILE, whose options it changes"),
+        (["--sweep=x.py", QUICKSTART], "--sweep=x.py takes no --config="),
+        (["--sweep=x.py", "--sweep=y.py"], "--sweep=x.py takes no --sweep=y.py"),
+        (["--sweep="], "--sweep is empty; expected a file such as"),
+        (["--sweep=a=1,2", QUICKSTART, "--mode=eval"], "--sweep=a=1,2 takes no --mode=eval"),
+    ],
+)
+def test_a_wrong_sweep_is_one_line(given, words):
+    with pytest.raises(UserError, match=re.escape(words)):
+        parsed(*given)

@@ -25,7 +25,7 @@ from attn_jax.sweeps import sweep
 from attn_jax.tasks.images.pictures import FileGallery
 
 NAMES_PATHS = re.compile(r"\b(files?|folder|director(y|ies))\b", re.IGNORECASE)
-NO_PATHS = ("language", "size", "columns", "sample")  # of files
+NO_PATHS = ("language", "size", "columns", "fields", "sample")  # of files
 NO_PATHS += ("plugins",)  # which may be modules; see tests/runs/test_plugins.py
 NO_FLAGS = ("options", "num_examples")
 

@@ -38,8 +38,8 @@ def carried(body: Callable, start: PyTree) -> PyTree:
     if not _on_mesh():
         return start
     for _ in range(3):  # one step may also return constants, whose type changes in the next step
-        after = jax.eval_shape(body, start)
-        start = jax.tree.map(_typed, start, after)
+        after, flags = jax.eval_shape(lambda start: (after := body(start), jax.tree.map(_flag, after)), start)
+        start = jax.tree.map(_typed, start, after, flags)
     return start
 
 
@@ -50,7 +50,7 @@ def vary(tree: PyTree, *like: PyTree) -> PyTree:
     """
     if not _on_mesh():
         return tree
-    flags = [jnp.zeros_like(x, bool, shape=()) for x in jax.tree.leaves((tree, *like))]
+    flags = [_flag(x) for x in jax.tree.leaves((tree, *like))]
     return jax.tree.map(functools.partial(_same, functools.reduce(jnp.logical_or, flags)), tree)
 
 
@@ -92,9 +92,14 @@ def _on_mesh() -> bool:
     return not jax.sharding.get_abstract_mesh().empty
 
 
-def _typed(x: Any, like: jax.ShapeDtypeStruct) -> Array:
+def _flag(x: Any) -> Array:
+    """Returns a number that varies over the mesh axes that x does."""
+    return jnp.zeros_like(x, bool, shape=())
+
+
+def _typed(x: Any, like: jax.ShapeDtypeStruct, flag: jax.ShapeDtypeStruct) -> Array:
     """Returns x where `like` is: it varies over the same axes, and lies on the same Explicit ones."""
-    x = _same(jnp.zeros_like(like, bool, shape=()), x)
+    x = _same(jnp.zeros_like(flag), x)
     return jax.reshard(x, like.sharding.spec) if like.sharding is not None else x
 
 

@@ -23,7 +23,7 @@ def test_the_citation_is_that_of_the_package():
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "CHANGELOG.md", "AGENTS.md"])
 def test_links_and_files_are_there(name):
     text = (ROOT / name).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+    for target in re.findall(r"\]\(([^)\s#]+)", text):
         assert (ROOT / target).exists(), target
     for file in re.findall(r"requirements-\w+\.txt|\.ci/run|tests/mutations|tests/attention\b", text):
         assert (ROOT / file).exists(), file

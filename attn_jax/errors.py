@@ -48,9 +48,10 @@ def printable(line: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns 'did you mean X?' if known names begin with `name` or one is close to it, else the known names."""
+    """Returns 'did you mean X?' if a known name is close to `name` or begins with it, else the known names."""
     known = sorted(known)
-    close = [other for other in known if other.startswith(f"{name}_")] or difflib.get_close_matches(name, known, n=1)
+    longer = [other for other in known if other.startswith(f"{name}_")]
+    close = dict.fromkeys([*difflib.get_close_matches(name, known, n=1), *longer])
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
 
 

@@ -228,7 +228,7 @@ def table(name: str, rows: list[Row]) -> str:
     head = [
         "task",
         "ours",
-        "mean ± std over the seeds",
+        "mean over the seeds",
         "each seed",
         *(EXTRA[field] for field in extra),
         "published",
@@ -236,7 +236,7 @@ def table(name: str, rows: list[Row]) -> str:
     lines = [head, ["---"] * len(head)]
     for row in rows:
         several = len(row.errors) > 1
-        deviation = f"{np.mean(row.errors):.1f} ± {np.std(row.errors, ddof=1):.1f}" if several else ""
+        deviation = f"{np.mean(row.errors):.1f} (SD {np.std(row.errors, ddof=1):.1f})" if several else ""
         each = ", ".join(f"{error:.1f}" for error in row.errors) if several else ""
         more = [f"{getattr(row, field):.1f}" for field in extra]
         lines.append([str(row.number), f"{row.errors[row.chosen]:.1f}", deviation, each, *more, published(family, row)])

@@ -119,7 +119,7 @@ def bias_rows(
 
     def cells(found: Moments) -> list[str]:
         sign = "-" if found.bias < -1e-12 else ""
-        error = f" ± {number(found.error)}" if found.error else ""
+        error = f" (SE {number(found.error)})" if found.error else ""
         return [f"{sign}{number(abs(found.bias))}{error}", number(found.variance)]
 
     rows = []

@@ -133,7 +133,7 @@ def adaptive_table(results: Results, eta: float, setting: Setting) -> str:
     for k in setting.samples:
         exact, learned = results.exact[eta, k], results.learned[eta, k]
         columns = np.concatenate([learned["adaptive"], learned["ratio"]], axis=1).T
-        cells = [f"{number(x.mean())} ± {number(x.std(ddof=1))}" for x in columns]
+        cells = [f"{number(x.mean())} (SD {number(x.std(ddof=1))})" for x in columns]
         rows.append([str(k), *cells, *(named(best_of(exact, oracle)) for oracle in (False, True))])
     return raw.table(["k", *head, "best published without an oracle", "best published with E f or b* as oracle"], rows)
 
@@ -167,7 +167,7 @@ def summary_table(record: Mapping[str, Any], k: int = 4) -> str:
             "best published one with an oracle, E f or the best constant b*": named(best_of(exact, True)),
             "unordered set with the best constant b*": number(exact["unordered_set", "best"]),
             f"**adaptive**, after {setting.learned[middle]:,} samples, keys in lexicographic order": (
-                f"{number(learned.mean())} ± {number(learned.std(ddof=1))}"
+                f"{number(learned.mean())} (SD {number(learned.std(ddof=1))})"
             ),
             f"the same, mean over {setting.num_orders} random orders of the keys": number(
                 results.shuffled[eta, k]["adaptive", ""]
@@ -197,7 +197,7 @@ def rebar_table(results: Results) -> str:
     rows = []
     for (eta, baseline), (learned, variance, error) in results.rebar.items():
         cells = [f"{x:.3g}" for x in learned] if baseline else [*(f"{x:.3g}" for x in learned[:2]), "none"]
-        rows.append([f"{eta:g}", *cells, f"{number(variance)} ± {number(error)}"])
+        rows.append([f"{eta:g}", *cells, f"{number(variance)} (SE {number(error)})"])
     return raw.table(["eta", "temperature", "scale", "baseline", "variance, k = 3"], rows)
 
 

@@ -216,7 +216,7 @@ def page(record: dict[str, Any]) -> str:
         exponents.append([f"{d}", f"{width:.3f}", f"{-1 / (d + 4):.3f}", f"{risk:.3f}", f"{-4 / (d + 4):.3f}"])
     for of in results["metric"]:
         each = ", ".join(f"{error:.3f}" for error in of["errors"])
-        errors.append([of["model"], f"{np.mean(of['errors']):.3f} ± {np.std(of['errors'], ddof=1):.3f}", each])
+        errors.append([of["model"], f"{np.mean(of['errors']):.3f} (SD {np.std(of['errors'], ddof=1):.3f})", each])
     widths = ["minimized", "width at the end, median (5 to 95 %)", "it at the end", "error on new points"]
     rates_head = ["d", "exponent of the width", "-1 / (d + 4)", "of the risk", "-4 / (d + 4)"]
     count, sizes = len(results["descent"]["training error"]["width"]), results["sizes"]
@@ -241,7 +241,7 @@ Mean over {count} draws of 40 points; the noise alone is an error of 1 on new po
 
 **Learned queries and keys.**
 
-{raw.table(["compared are", "error, mean ± deviation of the seeds", "each seed"], errors)}
+{raw.table(["compared are", "error, mean of the seeds", "each seed"], errors)}
 
 {raw.circumstances(record)}
 """

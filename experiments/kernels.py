@@ -259,7 +259,7 @@ def error_table(measured: list[dict[str, Any]], without: Collection[tuple[str, s
         spread = values.std(ddof=1) / len(values) ** 0.5
         if (row["estimator"], row["how"]) not in without:
             middle, largest = f"{np.median(values):.3f}", f"{values.max():.2f}"
-            cells = [f"{values.mean():.3f} ± {spread:.3f}", middle, largest, difference]
+            cells = [f"{values.mean():.3f} (SE {spread:.3f})", middle, largest, difference]
             rows.append([row["estimator"], row["width"], row["how"], *cells])
     head = ["estimator", "width", "how", "error", "median", "largest", "difference to the last row"]
     return raw.table(head, rows, left=3)

@@ -85,7 +85,7 @@ def report(results: dict[tuple[str, str], dict[int, dict[str, dict]]]) -> str:
     head = ["task", "attention", *(f"length {length}" for length in lengths)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for (operation, name), rows in results.items():
-        cells = [f"{row['exact_match']['mean']:.1f} ± {row['exact_match']['std']:.1f}" for row in rows.values()]
+        cells = [f"{row['exact_match']['mean']:.1f} (SD {row['exact_match']['std']:.1f})" for row in rows.values()]
         lines.append(f"| {operation} | {name} | " + " | ".join(cells) + " |")
     lines += ["", "Each seed, exact match / share of the symbols that are right after the right ones before them:", ""]
     for (operation, name), rows in results.items():
@@ -147,7 +147,7 @@ def results_of(record: dict[str, Any]) -> dict[tuple[str, str], dict[int, dict[s
 def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
     title = "# Trained short, tested long: normalizers, positions and length"
-    note = "mean ± standard deviation of three seeds, percent of the sequences decoded without a mistake"
+    note = "mean and standard deviation (SD) of three seeds, percent of the sequences decoded without a mistake"
     lines = [title, "", raw.circumstances(record), f"- {record['results']['count']} sequences of each length; {note}"]
     return "\n".join([*lines, "", report(results_of(record)), ""])
 

@@ -97,7 +97,7 @@ def table(results: dict[str, Any]) -> str:
         often = np.mean([found_by(one) for one in dealt], axis=0) / REPETITIONS
         counts = found_by(values.reshape(REPETITIONS, 2, GROUP))
         over = sum(p <= 1 - LEVEL for p in results["p_values_over_sentences"][metric])
-        spread = f"{np.mean(values):.4g} ± {np.std(values, ddof=1):.2g}"
+        spread = f"{np.mean(values):.4g} (SD {np.std(values, ddof=1):.2g})"
         tests = ("sign-flip test over 8 seeds", "interval of Student's t over 8 seeds")
         for test, count, share in zip(tests, counts, often, strict=True):
             rows.append([metric, spread, test, *_share(count), f"{100 * share:.1f} %"])

@@ -63,7 +63,7 @@ def described(runs: dict[str, dict[str, Any]]) -> str:
     minutes = sum(run["train_seconds"] for run in runs.values()) / 60
     commits = ", ".join(sorted({run["commit"][:7] for run in runs.values()}))
     steps = ", ".join(f"{n:,}" for n in sorted({run["steps"] for run in runs.values()}))
-    return f"""{steps} steps; mean ± standard deviation over the seeds. Trained at commit
+    return f"""{steps} steps; mean and standard deviation (SD) over the seeds. Trained at commit
 {commits}, {minutes:.1f} minutes in all.
 
 {results_table(runs)}"""

@@ -266,7 +266,7 @@ def table(rows: Sequence[Row]) -> str:
         for row in rows:
             values = 100 * row.accuracy[:, [length - 1 + sign * distance for distance in shown]]
             spread = values.std(0, ddof=1) if len(values) > 1 else np.zeros(len(shown))
-            cells = [f"{mean:.1f} ± {std:.1f}" for mean, std in zip(values.mean(0), spread, strict=True)]
+            cells = [f"{mean:.1f} (SD {std:.1f})" for mean, std in zip(values.mean(0), spread, strict=True)]
             lines.append(f"| {row.variant.label} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -309,7 +309,7 @@ def page(record: dict[str, Any]) -> str:
     return f"""# {__doc__.splitlines()[0]}
 
 Every position names the one flagged symbol of its sequence; share of right answers by the distance of the flag, in
-percent, mean ± standard deviation of {setting.num_seeds} seeds; by chance {100 / NUM_SYMBOLS:.1f}. What is measured and
+percent, mean and standard deviation (SD) of {setting.num_seeds} seeds; by chance {100 / NUM_SYMBOLS:.1f}. What is measured and
 how, and the answer: [experiments/receptive_field.py](../receptive_field.py).
 
 ![right answers against distance](receptive_field.png)

@@ -161,7 +161,7 @@ def _cell(row: dict, name: str) -> str:
     values = row["values"].get(name)
     if values is None or values["mean"] is None:
         return ""
-    return f"{values['mean']:.3g}" + (f" ± {values['std']:.2g}" if len(values["seeds"]) > 1 else "")
+    return f"{values['mean']:.3g}" + (f" (SD {values['std']:.2g})" if len(values["seeds"]) > 1 else "")
 
 
 def _plain(row: Row) -> dict:

@@ -6,7 +6,7 @@ from typing import Any
 from attn_jax.evaluation.paired import Result, Sentences, can_compare, measured_alike, over_seeds, over_sentences
 from attn_jax.evaluation.statistics import LEVEL, ROUNDING, Comparison, holm, seeds_needed, seeds_to_show
 
-DEVIATION = "± standard deviation over the seeds"
+DEVIATION = "SD: standard deviation over the seeds"
 QUESTIONS = (
     "Over seeds asks whether the config differs, whatever its seed; over sentences, whether these trained models do, "
     "on other sentences: a star in one alone is no contradiction."
@@ -14,7 +14,7 @@ QUESTIONS = (
 
 
 def results_table(results: Mapping[str, Result]) -> str:
-    """Formats a row per run and a column per metric: mean ± standard deviation over seeds."""
+    """Formats a row per run and a column per metric: mean and standard deviation over seeds."""
     return markdown(results_rows(results))
 
 
@@ -177,4 +177,4 @@ def _cell(values: Mapping[str, Any] | None) -> str:
     if len(values["seeds"]) == 1:
         return f"{values['mean']:.4g}"
     rounding = ROUNDING * abs(values["mean"])  # equal values may have a deviation by rounding
-    return f"{values['mean']:.4g} ± {0 if values['std'] <= rounding else values['std']:.2g}"
+    return f"{values['mean']:.4g} (SD {0 if values['std'] <= rounding else values['std']:.2g})"

@@ -48,7 +48,7 @@ def table(result: dict, path: pathlib.Path) -> str:
     cells = []
     for name, values in result["metrics"].items():
         several = len(values["seeds"]) > 1
-        deviation = f" ± {values['std']:.3g}" if several else ""
+        deviation = f" (SD {values['std']:.3g})" if several else ""
         chosen = ""
         if several and "chosen_seed" in result:
             seed = result["chosen_seed"]

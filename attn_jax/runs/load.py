@@ -59,9 +59,9 @@ class Loaded:
         known, chosen = schema_of(self.config), flatten(self.config)
         changed = {key: value for key, value in chosen.items() if key in known and value != known[key].default}
         found = self.result["metrics"] if (self.workdir / FILE).exists() else {}
-        measured = {name: f"{values['mean']:.4g} ± {values['std']:.2g}" for name, values in found.items()}
+        measured = {name: f"{values['mean']:.4g} (SD {values['std']:.2g})" for name, values in found.items()}
         parts = []
-        for title, table in (("metric, mean ± standard deviation of the seeds", measured), ("option", changed)):
+        for title, table in (("metric, mean and standard deviation of the seeds", measured), ("option", changed)):
             cells = (
                 f"<tr><td>{html.escape(name)}</td><td>{html.escape(str(x))}</td></tr>" for name, x in table.items()
             )

@@ -50,8 +50,8 @@ def test_every_run_of_every_family_has_a_name_of_its_own():
 def test_the_table_shows_the_chosen_seed_all_seeds_and_the_paper():
     rows = [babi.Row(1, [0.0, 10.0], 1), babi.Row(2, [8.0, 4.0], 0)]
     lines = babi.table("memn2n", rows).splitlines()
-    assert lines[2] == "| 1 | 10.0 | 5.0 ± 7.1 | 0.0, 10.0 | 0 |"
-    assert lines[3] == "| 2 | 8.0 | 6.0 ± 2.8 | 8.0, 4.0 | 8.3 |"
+    assert lines[2] == "| 1 | 10.0 | 5.0 (SD 7.1) | 0.0, 10.0 | 0 |"
+    assert lines[3] == "| 2 | 8.0 | 6.0 (SD 2.8) | 8.0, 4.0 | 8.3 |"
     assert lines[4] == "| mean of 2 | **9.00** | 5.5 |  | 4.15 |"
     assert lines[5] == "| more than 5 % | 2 |  |  | 1 |"
 

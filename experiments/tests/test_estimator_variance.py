@@ -189,6 +189,6 @@ def test_a_small_run(tmp_path, monkeypatch, capsys):
     record = raw.read(tmp_path / "results" / "estimator_variance.json")
     assert estimator_page.page(record) == page
     assert raw.plain(estimator_page.raw_of(*estimator_page.of_raw(record["results"]))) == record["results"]
-    assert "| coupled | 2 | 0 | 0.5 |" in page and "| ReinMax | 1 | -0.25 ± 0.01 | 2 |" in page
+    assert "| coupled | 2 | 0 | 0.5 |" in page and "| ReinMax | 1 | -0.25 (SE 0.01) | 2 |" in page
     assert "## eta = -1" in page and "unordered set, leave-one-out" in page and "REBAR" in page
     assert (tmp_path / "results" / "estimator_variance.png").stat().st_size > 10_000

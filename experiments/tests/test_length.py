@@ -33,7 +33,7 @@ def test_the_ladder_has_every_length_and_seed():
     rows[32] = metrics(exact_match=[0.0, 1.0, 2.0], accuracy=[50.0, 51.0, 52.0])
     results = {("sort", "softmax"): rows, ("reverse", "1.5-entmax"): rows}
     text = length.report(results)
-    assert "| sort | softmax | 99.0 ± 1.0 | 1.0 ± 1.0 |" in text
+    assert "| sort | softmax | 99.0 (SD 1.0) | 1.0 (SD 1.0) |" in text
     assert "reverse, 1.5-entmax, length 32: 0.0 / 50.0, 1.0 / 51.0, 2.0 / 52.0" in text
     assert [axes.get_title() for axes in length.draw(results).axes] == ["sort", "reverse"]
 
@@ -46,7 +46,7 @@ def test_the_page_and_the_picture_are_made_of_the_json_file(tmp_path, capsys):
     length.main(["--render", f"--out={path}"])
     text = path.with_suffix(".md").read_text(encoding="utf-8")
     assert text in capsys.readouterr().out and "5 sequences of each length" in text and "a command" in text
-    assert "| sort | stick-breaking | 99.0 ± 1.0 |" in text and "reverse | forgetting" not in text
+    assert "| sort | stick-breaking | 99.0 (SD 1.0) |" in text and "reverse | forgetting" not in text
     assert path.with_suffix(".png").stat().st_size > 1000
 
 

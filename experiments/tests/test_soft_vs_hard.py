@@ -52,5 +52,5 @@ def test_report_has_every_result_of_every_seed():
     }
     counts = dict.fromkeys(VARIANTS, "4")
     text = report(results, dict.fromkeys(VARIANTS, 0.02) | {"soft": 0.01}, counts)
-    assert "49.0 / 0.520, 48.0 / 0.510, 47.0 / 0.530" in text and "51.0 ± 1.0" in text
+    assert "49.0 / 0.520, 48.0 / 0.510, 47.0 / 0.530" in text and "51.0 (SD 1.0)" in text
     assert "unordered set of 4: german 96.0 %" in text and "| 2.00 |" in text

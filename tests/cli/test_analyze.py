@@ -49,7 +49,7 @@ def test_a_table_and_a_file_with_the_values_of_each_seed(run, capsys):
     found = analyze(run)
     out, err = capsys.readouterr()
     head, _, row = out.splitlines()
-    assert head == "| place | entropy | keys | first | error | attended | random |" and " ± " in row
+    assert head == "| place | entropy | keys | first | error | attended | random |" and "(SD " in row
     assert "error         alignment error rate" in err and "evidence" not in err
     (row,) = found["rows"]
     assert found["gold"] == "task" and found["sentences"] == 2 and found["seeds"] == [0, 1] and "commit" in found

@@ -97,7 +97,7 @@ def test_the_page_has_the_table_of_an_analysis(trained, tmp_path, capsys):
     row = {"place": "source", "head": 1, "values": {"entropy": {"mean": 1.5, "std": 0.25, "seeds": [1.25, 1.75]}}}
     (copy / "analysis.json").write_text(json.dumps({"split": "test", "date": "2026-11-24T08:00:00", "rows": [row]}))
     page = report(trained[0], copy)["analysis"]
-    assert page["table"] == [["place", "head", "entropy"], ["source", "1", "1.5 ± 0.25"]]
+    assert page["table"] == [["place", "head", "entropy"], ["source", "1", "1.5 (SD 0.25)"]]
     assert page["meanings"] == [["entropy", "of the weights, in nats"]]
     assert page["of"] == "Means over test, measured 2026-11-24."
     found = {"split": "test", "checkpoint": "best checkpoint (step 1)", "date": "2026-11-24T08:00:00", "rows": [row]}

@@ -71,7 +71,7 @@ def test_a_run_leaves_a_work_directory_that_is_enough(trained, capsys, monkeypat
     assert before["points"] == 5 and list(before["metrics"]) == ["loss", "rmse", "r2", "mae"]
     assert len(before["metrics"]["rmse"]["seeds"]) == 2
     out, _ = use("eval", config, workdir, capsys, monkeypatch)
-    assert out.startswith("test          loss ") and "±" in out
+    assert out.startswith("test          loss ") and "(SD " in out
     after = json.loads((workdir / "eval.json").read_text())
     assert after["metrics"] == before["metrics"]
     kept = PointsTask.load(workdir)

@@ -18,7 +18,7 @@ def test_a_row_for_each_run():
     assert table.splitlines() == [
         "| run | bleu | loss | seeds |",
         "| --- | --- | --- | --- |",
-        "| a | 30.5 ± 0.71 |  | 2 |",
+        "| a | 30.5 (SD 0.71) |  | 2 |",
         "| b | 29.5 | 1.25 | 1 |",
     ]
 
@@ -26,8 +26,8 @@ def test_a_row_for_each_run():
 def test_a_deviation_of_the_last_bits_is_none():
     values = [0.1 + 0.2, 0.3, 0.3]
     assert np.std(values) > 0
-    assert "| a | 0.3 ± 0 | 3 |" in results_table({"a": run(range(3), share=values)})
-    assert "| a | nan ± nan | 2 |" in results_table({"a": run(range(2), share=[np.nan, 1.0])})
+    assert "| a | 0.3 (SD 0) | 3 |" in results_table({"a": run(range(3), share=values)})
+    assert "| a | nan (SD nan) | 2 |" in results_table({"a": run(range(2), share=[np.nan, 1.0])})
 
 
 def test_a_star_needs_a_difference_and_enough_seeds():

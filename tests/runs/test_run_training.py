@@ -245,7 +245,7 @@ def test_several_seeds_are_each_seed_alone(whole, tmp_path, capsys):
     np.testing.assert_allclose([loss["mean"], loss["std"]], [np.mean(expected), np.std(expected, ddof=1)], rtol=1e-4)
     np.testing.assert_allclose(result["metrics"]["perplexity"]["seeds"], np.exp(expected), rtol=1e-5)
     assert 0 < result["train_seconds"] <= elapsed
-    assert "seeds 3, 0" in out.splitlines()[0] and f"loss {loss['mean']:.4g} ± {loss['std']:.3g}" in out
+    assert "seeds 3, 0" in out.splitlines()[0] and f"loss {loss['mean']:.4g} (SD {loss['std']:.3g})" in out
     assert (tmp_path / "both" / "curves.png").stat().st_size > 1000
 
 

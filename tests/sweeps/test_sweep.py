@@ -114,8 +114,8 @@ def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
     with pytest.raises(UserError, match=f"1 of 2 runs failed: {names[1]}"):
         sweep.run_sweep(path, str(folder), common)
     out, err = capsys.readouterr()
-    table = ["| run | loss | bleu | seeds |", "| --- | --- | --- | --- |", "| seed=0 | 1.25 ± 0.5 | 30 | 2 |"]
-    assert out.splitlines() == [*table, "", "± standard deviation over the seeds"]
+    table = ["| run | loss | bleu | seeds |", "| --- | --- | --- | --- |", "| seed=0 | 1.25 (SD 0.5) | 30 | 2 |"]
+    assert out.splitlines() == [*table, "", "SD: standard deviation over the seeds"]
     log = folder / names[1] / "log.txt"
     assert err.splitlines() == [
         f"sweep         1/2  {names[0]}",
@@ -402,7 +402,7 @@ def test_a_run_is_found_again_though_the_sweep_grew_and_more_seeds_are_a_run_bes
     out, err = capsys.readouterr()
     assert first.startswith("quickstart-") and second.startswith("score=general-")
     assert f"seeds         {second}: 0, 1 are there, 2, 3 are trained" in err.splitlines()
-    assert out.splitlines()[2:4] == ["| quickstart | 1.5 ± 1.3 | 4 |", "| score=general | 1.5 ± 1.3 | 4 |"]
+    assert out.splitlines()[2:4] == ["| quickstart | 1.5 (SD 1.3) | 4 |", "| score=general | 1.5 (SD 1.3) | 4 |"]
     assert run((0, 1), rows) == [] and run((1, 3, 2, 7), rows[:1]) == [f"{first}-seeds7"]
     found = compare_runs(folder / f"{second}-seeds2..3", folder / first)
     assert found["seeds"] == [2, 3, 0, 1] and len(found["united"]) == 2

@@ -16,9 +16,9 @@ function results(data) {
   const several = data.seeds.length > 1;
   const percent = `${Math.round(100 * data.level)} % interval`;
   const seeds = data.seeds.map((seed) => `seed ${seed}${seed === data.chosen ? " (chosen)" : ""}`);
-  const head = several ? ["metric", "mean ± std", percent, ...seeds] : ["metric", "value"];
+  const head = several ? ["metric", "mean (SD)", percent, ...seeds] : ["metric", "value"];
   const rows = data.rows.map((row) => (several
-    ? [row.name, `${number(row.mean, 4)} ± ${number(row.std, 2)}`, `[${number(row.low, 4)}, ${number(row.high, 4)}]`, ...row.values.map((value) => number(value, 4))]
+    ? [row.name, `${number(row.mean, 4)} (${number(row.std, 2)})`, `[${number(row.low, 4)}, ${number(row.high, 4)}]`, ...row.values.map((value) => number(value, 4))]
     : [row.name, number(row.mean, 4)]));
   const notes = data.rows.filter((row) => row.note).map((row) => `${row.name}: ${row.note}`);
   return [table([head, ...rows]), notes.length ? el("p", { class: "note" }, notes.join("; ")) : null];
@@ -52,7 +52,7 @@ function runPage(data) {
 function sweepPage(data) {
   const linked = (name) => (data.links[name] ? el("a", { href: data.links[name] }, name) : name);
   const parts = [
-    section("results", "Results", table(data.table, linked), el("p", { class: "note" }, "Mean ± standard deviation over the seeds; a name leads to the report of the run."),
+    section("results", "Results", table(data.table, linked), el("p", { class: "note" }, "Mean and standard deviation (SD) over the seeds; a name leads to the report of the run."),
       data.notes.map((note) => el("p", { class: "note" }, note))),
     data.differences.length ? section("differences", "Differences", table(data.differences, linked), el("p", { class: "note" }, data.note)) : null,
     data.sentence_differences.length ? section("sentences", "Over sentences", table(data.sentence_differences, linked), el("p", { class: "note" }, data.sentence_note)) : null,

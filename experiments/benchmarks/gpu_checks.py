@@ -62,7 +62,9 @@ def references(sizes: Sizes) -> dict[str, Callable]:
     found = {rule: recurrent_memory(rule) for rule in RULES}
     order = np.tri(sizes.check[2], dtype=bool)[None, None]
     found["causal"] = softmax_attention(order)
-    found["entmax"] = lambda query, keys, values: entmax15(query @ keys.mT / query.shape[-1] ** 0.5, order) @ values
+    found["entmax"] = lambda query, keys, values: (
+        entmax15(query @ keys.mT / query.shape[-1] ** 0.5, jnp.asarray(order)) @ values
+    )
     return found | {"padded": softmax_attention(padding_mask(sizes)[..., None, :])}
 
 

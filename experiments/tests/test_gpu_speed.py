@@ -23,9 +23,9 @@ def test_all_checks_pass_and_are_on_the_page():
     run = Run(600)
     gpu_checks.start(SMALL, run)
     rows = gpu_checks.finish(SMALL, run)
-    assert len(rows) == 12 and all(row["passed"] for row in rows) and not run.notes
+    assert len(rows) == 14 and all(row["passed"] for row in rows) and not run.notes
     lines = page.gpu({"checks": rows, "groups": [], "attention": {}})
-    assert len(lines) == 14 and sum(line.endswith("| yes |") for line in lines) == 12
+    assert len(lines) == 16 and sum(line.endswith("| yes |") for line in lines) == 14
 
 
 def test_what_is_not_finite_or_too_far_never_passes():

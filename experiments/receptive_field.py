@@ -309,8 +309,8 @@ def page(record: dict[str, Any]) -> str:
     return f"""# {__doc__.splitlines()[0]}
 
 Every position names the one flagged symbol of its sequence; share of right answers by the distance of the flag, in
-percent, mean and standard deviation (SD) of {setting.num_seeds} seeds; by chance {100 / NUM_SYMBOLS:.1f}. What is measured and
-how, and the answer: [experiments/receptive_field.py](../receptive_field.py).
+percent, mean and standard deviation (SD) of {setting.num_seeds} seeds; by chance {100 / NUM_SYMBOLS:.1f}.
+What is measured and how, and the answer: [experiments/receptive_field.py](../receptive_field.py).
 
 ![right answers against distance](receptive_field.png)
 

@@ -163,9 +163,9 @@ def report(results: dict, times: dict[str, float], counts: dict[str, str]) -> st
     """Formats the tables as Markdown; results: (language, variant) -> metrics of result.json."""
     languages = [language for language in LANGUAGES if any(key[0] == language for key in results)]
     lines = [
-        "Dev set, three seeds: mean and standard deviation (SD) of exact match (percent) and of the negative log-likelihood",
-        "per character (nats; latent attention: of the mixture over all keys), entropy of the weights (nats), how",
-        "often f is evaluated per target token in training, milliseconds per training step (one seed, the same batch).",
+        "Dev set, three seeds: mean and standard deviation (SD) of exact match (percent) and of the negative",
+        "log-likelihood per character (nats; latent attention: of the mixture over all keys), entropy of the weights",
+        "(nats), how often f is evaluated per target token in training, milliseconds per training step (one seed, the same batch).",
         "An empty place was not trained or not timed.",
         "",
     ]

@@ -165,7 +165,8 @@ def report(results: dict, times: dict[str, float], counts: dict[str, str]) -> st
     lines = [
         "Dev set, three seeds: mean and standard deviation (SD) of exact match (percent) and of the negative",
         "log-likelihood per character (nats; latent attention: of the mixture over all keys), entropy of the weights",
-        "(nats), how often f is evaluated per target token in training, milliseconds per training step (one seed, the same batch).",
+        "(nats), how often f is evaluated per target token in training, milliseconds per training step (one seed, the",
+        "same batch).",
         "An empty place was not trained or not timed.",
         "",
     ]

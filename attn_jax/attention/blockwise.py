@@ -96,7 +96,7 @@ class BlockScores(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What statistics of the weights are computed from; it cannot leave jax.jit."""
+    """Blocks of keys and the function of their weights, for statistics; functions cannot leave jax.jit."""
 
     blocks: Block
     weights: Callable[..., Scores]  # (block, rows=None) -> the weights of its keys

@@ -34,7 +34,7 @@ TAU = 1.0  # tau is at most this far below half of the largest score
 
 
 class Setting(NamedTuple):
-    """What is fixed when a kernel is compiled."""
+    """Options of a call that are constants of its compiled kernel."""
 
     scale: float
     causal: bool

@@ -48,42 +48,39 @@ def _import(name: str) -> None:
         raise UserError(f"plugins {name}: {type(error).__name__}: {error}") from error
 
 
-def check_executed(names: Sequence[str], workdir: pathlib.Path, trust: bool) -> None:
-    """Executes the plugins of a stored run if it is trusted.
+def check_executed(names: Sequence[str], workdir: pathlib.Path, trust: bool) -> tuple[str, ...]:
+    """Returns the plugins of a stored run, each by the file that was executed; executes them if the run is trusted.
+
+    A path in the run is never followed, since the run may be a stranger's: a file counts by its content.
 
     Raises:
-        UserError: it is not, and a plugin has not been executed.
+        UserError: a plugin has not been executed, or its file is not the one that the run was begun with.
     """
     if trust:
         execute([str(workdir / FOLDER / _key(name)) if name.endswith(".py") else name for name in names])
-    if missing := [name for name in names if _key(name) not in _executed]:
-        raise UserError(
-            f"{workdir} was trained with {missing[0]}, which is Python: read it, then --trust (in Python load(..., "
-            "trust=True)) executes it"
-        )
-
-
-def save(names: Sequence[str], workdir: pathlib.Path) -> None:
-    """Copies the files of plugins to the work directory of a new run."""
-    for path, copy in _copies(names, workdir):
-        copy.parent.mkdir(exist_ok=True)
-        write(copy, path.read_bytes())
-
-
-def check_same(names: Sequence[str], workdir: pathlib.Path) -> None:
-    """Raises a UserError if the file of a plugin is no longer the one that a run was begun with."""
-    for path, copy in _copies(names, workdir):
-        if copy.is_file() and not _same(path, copy):
+    found = []
+    for name in names:
+        if (key := _key(name)) not in _executed:
+            raise UserError(
+                f"{workdir} was trained with {name}, which is Python: read it, then --trust (in Python load(..., "
+                "trust=True)) executes it"
+            )
+        path, copy = _executed[key], workdir / FOLDER / key
+        if path is not None and not _same(path, copy):
             raise UserError(
                 f"{path} has changed since {workdir} was begun with it (see {copy}); put it back, or choose another "
                 "--workdir"
             )
+        found.append(name if path is None else str(path))
+    return tuple(found)
 
 
-def _copies(names: Sequence[str], workdir: pathlib.Path) -> list[tuple[pathlib.Path, pathlib.Path]]:
-    """Returns (file, its copy in a work directory) of each plugin that was read from another file."""
-    paths = [path for name in names if (path := _executed.get(_key(name))) is not None]
-    return [(path, workdir / FOLDER / path.name) for path in paths if path.parent != workdir / FOLDER]
+def save(names: Sequence[str], workdir: pathlib.Path) -> None:
+    """Copies the files of plugins to the work directory of a new run."""
+    for path in filter(None, (_executed[_key(name)] for name in names)):
+        if not _same(path, copy := workdir / FOLDER / path.name):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            write(copy, path.read_bytes())
 
 
 def _same(one: pathlib.Path, other: pathlib.Path) -> bool:

@@ -74,7 +74,8 @@ def _stored_config(workdir: pathlib.Path, trust: bool = False) -> tuple[ConfigDi
         )
     if missing := [section for section in SECTIONS if section not in stored]:
         raise UserError(f"cannot read {path}: it has no section {missing[0]!r}; expected the config of a run")
-    plugins.check_executed(as_tuple(stored.get("plugins", ())), workdir, trust)
+    if names := as_tuple(stored.get("plugins", ())):
+        stored["plugins"] = plugins.check_executed(names, workdir, trust)
     return stored_tree(stored, f"cannot read {path}: ")
 
 
@@ -127,7 +128,6 @@ def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
     stored, unknown = _stored_config(workdir)
     if different := _difference(stored, config, without=LENGTHS):
         raise other(workdir, *different)
-    plugins.check_same(config.plugins, workdir)
     if unknown:
         notice(f"{'config':<14}{', '.join(unknown[:3])} of {path}: there is no such option any more; left out")
     return True

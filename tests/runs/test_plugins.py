@@ -3,11 +3,12 @@
 import pytest
 
 from attn_jax.attention import NORMALIZERS
+from attn_jax.data.files import save_checked
 from attn_jax.errors import UserError
 from attn_jax.runs import plugins
-from attn_jax.runs.options import change, default_config
+from attn_jax.runs.options import change, default_config, resolve
 from attn_jax.runs.tree import Text
-from attn_jax.runs.workdir import holds, load_config, save_config
+from attn_jax.runs.workdir import holds, load_config, plain, save_config
 
 MINE = "from attn_jax.attention import NORMALIZERS\nNORMALIZERS['{}'] = NORMALIZERS['softmax']\n"
 
@@ -59,8 +60,26 @@ def test_a_stored_run_executes_nothing_unless_it_is_trusted(tmp_path, monkeypatc
     forget()
     with pytest.raises(UserError, match=r"run was trained with mine.py, which is Python: read it, then --trust"):
         load_config(tmp_path / "run")
-    assert load_config(tmp_path / "run", trust=True).to_json() == config.to_json()
-    assert load_config(tmp_path / "run").to_json() == config.to_json()  # executed already
+    copy = str(tmp_path / "run" / "plugins" / "mine.py")
+    assert load_config(tmp_path / "run", trust=True).plugins == (copy,)
+    assert load_config(tmp_path / "run").plugins == (copy,)  # executed already
+
+
+def test_a_path_in_a_run_of_others_is_not_followed(tmp_path, monkeypatch):
+    """Not even where a plugin of the same name was executed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE.format("mine"))
+    config = default_config(plugins=("mine.py",))
+    save_config(tmp_path / "run", config)
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / "mine.py").write_text("raise SystemExit('executed')")
+    with config.unlocked():
+        config.plugins = (str(tmp_path / "evil" / "mine.py"),)
+    save_checked(tmp_path / "run" / "config.json", plain(config))
+    assert resolve(load_config(tmp_path / "run")).plugins == ("mine.py",)
+    (tmp_path / "run" / "plugins" / "mine.py").write_text("raise SystemExit('executed')")
+    with pytest.raises(UserError, match="has changed since"):
+        load_config(tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -78,14 +78,22 @@ ROWS: dict[str, Mapping[str, Any]] = {  # changes of the options of a language m
 RECALLED = {"model.short_convolution": 4, "task.length": 22, "task.buckets.shapes": ((9, 23),), "decode.max_length": 24}
 SORTED = {"task.lengths": (4, 16), "task.buckets.shapes": (17,), "task.batch_size": 16, "decode.max_length": 34}
 TWICE = {"trained": {"task.test_lengths": (16,)}, "twice": {"task.test_lengths": (32,)}}
-FLIPS = {"task.num_instructions": 16, "task.buckets.shapes": ((1, 33),), "task.batch_size": 32}
+FLIPS = {"task.num_instructions": 16, "task.buckets.shapes": ((1, 33),), "task.batch_size": 16}
+MOVES = {
+    "model": "language_model",
+    "task.num_things": 3,
+    "task.lengths": (1, 6),
+    "task.buckets.shapes": ((7, 2),),
+    "task.batch_size": 32,
+}
+FURTHER = {"trained": {"task.test_lengths": (6,)}, "twice": {"task.test_lengths": (12,)}}
 COLUMNS: dict[str, Column] = {
     "recall": Sequences("recall", RECALLED, asked=is_value),
     "sort": Sequences("sort_softmax", SORTED, TWICE),
     "reverse": Sequences("sort_softmax", SORTED | {"task.operation": "reverse"}, TWICE),
     "flip_flop": Sequences("flip_flop", FLIPS, asked=is_read),
     "addition": Sequences("addition", {"task.batch_size": 32}),
-    "permutations": Sequences("permutations", {"model": "language_model", "task.num_things": 3, "task.batch_size": 64}),
+    "permutations": Sequences("permutations", MOVES, FURTHER),
     "regression": Regression(InContextOptions(features=2, num_pairs=8, noise=0.25)),
     "characters": Characters("input.txt"),
 }

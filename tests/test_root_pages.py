@@ -31,7 +31,7 @@ def test_links_and_files_are_there(name):
 
 def test_the_changes_know_the_version():
     assert re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE) == [
-        "Unreleased",
+        "0.2.0",
         "0.1.0",
     ]
     assert attn_jax.__version__.startswith("0.2.0.dev")

@@ -17,6 +17,7 @@ from zoo_code import construct
 from zoo_entries import normalized
 from zoo_entry import KINDS, ROOT, Entry
 from zoo_figures import thumbnail
+from zoo_formulas import formula_of
 
 from attn_jax.attention.hard.baselines import BASELINES
 from attn_jax.attention.hard.readings import READINGS
@@ -34,7 +35,8 @@ def page(entry: Entry, picture: bool = False) -> str:
     """Returns the page of an entry."""
     kind = KINDS[entry.kind][0]
     file = os.path.relpath(entry.file, ROOT / "docs" / "zoo" / entry.kind)
-    parts = [f"# {entry.name}\n", f"[{kind}](index.md) · [{entry.file.name}]({file})\n", entry.text]
+    parts = [f"# {entry.name}\n", f"[{kind}](index.md) · [{entry.file.name}]({file})\n"]
+    parts += [formula_of(entry.kind, entry.name), entry.text]
     for i, part in enumerate(entry.described):
         text = docstrings.text_of(part)
         name = getattr(part, "__name__", "").rsplit(".", 1)[-1]

@@ -24,6 +24,7 @@ import operations  # noqa: E402
 import zoo_entries  # noqa: E402
 import zoo_entry  # noqa: E402
 import zoo_figures  # noqa: E402
+import zoo_formulas  # noqa: E402
 import zoo_mechanisms  # noqa: E402
 import zoo_pages  # noqa: E402
 
@@ -51,6 +52,16 @@ def test_every_entry_of_every_table_has_a_page():
     mechanisms = {entry.name for entry in ENTRIES if entry.kind == "mechanisms"}
     assert mechanisms >= set(WINDOWS) | {name for name, fit in FITS.items() if fit}
     assert len(BY_NAME) == len(ENTRIES)
+
+
+def test_every_entry_has_an_equation_or_a_reason():
+    """Add the equation to FORMULAS in docs/_ext/zoo_formulas.py."""
+    found = {(kind, name): tex for kind, of_kind in zoo_formulas.FORMULAS.items() for name, tex in of_kind.items()}
+    assert set(found) | set(zoo_formulas.WITHOUT) == set(BY_NAME)
+    for key, tex in found.items():
+        assert tex.count("{") == tex.count("}"), key
+        assert len(re.findall(r"\\left[^a-z]", tex)) == len(re.findall(r"\\right[^a-z]", tex)), key
+        assert f"$$\n{tex}\n$$" in zoo_pages.page(BY_NAME[key])
 
 
 def test_every_entry_cites_a_paper_or_says_why_not():

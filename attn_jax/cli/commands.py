@@ -17,6 +17,7 @@ from attn_jax.cli.compare import compare_runs, comparison_lines
 from attn_jax.cli.modes import MODES
 from attn_jax.cli.report import write_report
 from attn_jax.data.files import check_links, load_json, save_json, short
+from attn_jax.decoding.translate import Translator
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.base import Split
 from attn_jax.evaluation.files import float32_text
@@ -26,7 +27,7 @@ from attn_jax.figures import plots
 from attn_jax.notices import notice
 from attn_jax.runs import build, sentences, training
 from attn_jax.runs.checks import check, check_metrics, check_weights
-from attn_jax.runs.export import export_model, left_behind, source_length_of
+from attn_jax.runs.export import READ_AS_TEXT, export_model, left_behind, source_length_of
 from attn_jax.runs.inputs import Files, lines_of
 from attn_jax.runs.lines import header, label, say, say_examples, table
 from attn_jax.runs.options import RunOptions, schema_of
@@ -302,14 +303,16 @@ def export(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     say(f"{'exported':<14}{folder}: {options.decode.batch_size} {what} of at most {source_length} tokens")
     if left := left_behind(options):
         say(f"{'left behind':<14}{', '.join(left)}: decode.py takes the most probable token at each step")
-    script, ids = shlex.quote(str(folder / "decode.py")), example_ids(snapshot)[: source_length - 1]
-    say(f"{'try':<14}echo '{' '.join(map(str, [*ids, EOS]))}' | python {script} --ids")
+    say(f"{'try':<14}{decoding(snapshot.predictor.translator, folder / 'decode.py', source_length)}")
 
 
-def example_ids(snapshot: Snapshot) -> list[int]:
-    """Returns the token ids of a short source."""
-    vocabulary = snapshot.predictor.translator.source_vocabulary
-    return list(range(UNK + 3, min(UNK + 6, len(vocabulary))))
+def decoding(translator: Translator, script: pathlib.Path, source_length: int) -> str:
+    """Returns a command that decodes a short source with decode.py: a text, or token ids where it reads no text."""
+    vocabulary, command = translator.source_vocabulary, f"python {shlex.quote(str(script))}"
+    ids = list(range(UNK + 3, min(UNK + 6, len(vocabulary))))[: source_length - 1]
+    if {vocabulary.kind, translator.target_vocabulary.kind} <= set(READ_AS_TEXT):
+        return f"{printing(vocabulary.decode(ids))} | {command}"
+    return f"echo '{' '.join(map(str, [*ids, EOS]))}' | {command} --ids"
 
 
 def check_overrides(options: RunOptions, overrides: Sequence[str], mode: str, workdir: pathlib.Path) -> None:

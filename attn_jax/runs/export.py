@@ -34,6 +34,7 @@ from attn_jax.types import Array, Params
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 CARRIED = tuple(f"decode.{name}" for name in ("batch_size", "max_length", "ensemble"))
+READ_AS_TEXT = ("words", "characters", "sentencepiece")  # kinds of vocabularies, see exported_decoder.vocabulary
 DECODER = pathlib.Path(__file__).with_name("exported_decoder.py")  # never imported: it needs optional packages
 
 

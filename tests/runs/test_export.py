@@ -4,11 +4,13 @@ import io
 import itertools
 import json
 import os
+import pathlib
 import runpy
 import shlex
 import shutil
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
@@ -21,6 +23,7 @@ import attn_jax
 from attn_jax.cli import commands, main
 from attn_jax.cli.modes import MODES
 from attn_jax.data.pairs import Pairs
+from attn_jax.data.vocabulary import Characters, Questions, Words
 from attn_jax.decoding.options import ENSEMBLES, METHODS
 from attn_jax.errors import UserError
 from attn_jax.runs import export, exported_decoder
@@ -378,6 +381,20 @@ def test_a_folder_in_the_place_of_a_file_is_told_in_one_line(copy, capsys):
     assert err == f"launch.py: {copy}/export/params.safetensors: is a directory\n"
 
 
+@pytest.mark.parametrize(
+    ("kinds", "line"),
+    [
+        ((Words, Characters), "echo 'a b c' | python d.py"),
+        ((Characters, Words), "echo abc | python d.py"),
+        ((Questions, Words), "echo '4 5 6 3' | python d.py --ids"),
+    ],
+)
+def test_the_line_to_try_has_text_where_decode_py_reads_text(kinds, line):
+    source, target = (kind(("a", "b", "c", "d")) for kind in kinds)
+    translator = types.SimpleNamespace(source_vocabulary=source, target_vocabulary=target)
+    assert commands.decoding(translator, pathlib.Path("d.py"), 9) == line
+
+
 @one_run
 def test_files_of_an_earlier_export_are_replaced_as_a_whole(copy, capsys):
     """Another name of the earlier file keeps what it had: nothing is written into it."""
@@ -389,9 +406,7 @@ def test_files_of_an_earlier_export_are_replaced_as_a_whole(copy, capsys):
     commands.export(resolve(load_config(copy)), copy, Files())
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("try ")]
     first, *command = shlex.split(line)  # whatever is in the name of the folder
-    assert (
-        first == "try" and command[0] == "echo" and command[2:] == ["|", "python", f"{copy}/export/decode.py", "--ids"]
-    )
+    assert first == "try" and command[0] == "echo" and command[2:] == ["|", "python", f"{copy}/export/decode.py"]
     for name in names:
         assert (copy / f"{name} of before").read_text() == "earlier", name
         assert (copy / "export" / name).stat().st_size > 100

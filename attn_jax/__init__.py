@@ -33,7 +33,7 @@ _MODULES = {
     "attn_jax.attention.local": ("LocalM", "LocalP"),
     "attn_jax.attention.scores": (
         *("SCORES", "Score", "Dot", "ScaledDot", "General", "Additive", "Concat", "Location"),
-        *("Gaussian", "Epanechikov"),
+        *("Gaussian", "Epanechnikov"),
     ),
     "attn_jax.attention.normalizers": (
         *("NORMALIZERS", "softmax", "sparsemax", "entmax", "entmax15", "fusedmax", "sigmoid", "rela", "kernel_sum"),

@@ -46,7 +46,7 @@ from attn_jax.attention.scores import SCORES as SCORES
 from attn_jax.attention.scores import Additive as Additive
 from attn_jax.attention.scores import Concat as Concat
 from attn_jax.attention.scores import Dot as Dot
-from attn_jax.attention.scores import Epanechikov as Epanechikov
+from attn_jax.attention.scores import Epanechnikov as Epanechnikov
 from attn_jax.attention.scores import Gaussian as Gaussian
 from attn_jax.attention.scores import General as General
 from attn_jax.attention.scores import Location as Location

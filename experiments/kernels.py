@@ -44,7 +44,7 @@ NUM_POINTS = 40
 CHOSEN, FRESH = range(300), range(300, 1300)  # seeds of data sets: those on which settings were chosen, and others
 WIDTHS = tuple(2.0 ** (i / 4) for i in range(-7, 15))  # of a mixture, as in configs/kernel_regression.py
 PLACES, TRUTH = grid()
-CHAPTER = (("gaussian", 1.0), ("boxcar", 1.0), ("constant", 1.0), ("triangular", 1.0), ("epanechikov", 1.0))
+CHAPTER = (("gaussian", 1.0), ("boxcar", 1.0), ("constant", 1.0), ("triangular", 1.0), ("epanechnikov", 1.0))
 SIGMAS = (0.1, 0.2, 0.5, 1.0)
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import attn_jax
-from attn_jax.attention.scores import Boxcar, Epanechikov, Gaussian, Triangular
+from attn_jax.attention.scores import Boxcar, Epanechnikov, Gaussian, Triangular
 from attn_jax.attention.signed import LocalLine
 
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
 NAMES = {"jax": jax, "attn_jax": attn_jax, "LocalLine": LocalLine}
-NAMES |= {kernel.__name__: kernel for kernel in (Boxcar, Epanechikov, Gaussian, Triangular)}
+NAMES |= {kernel.__name__: kernel for kernel in (Boxcar, Epanechnikov, Gaussian, Triangular)}
 
 
 @pytest.fixture(scope="module")

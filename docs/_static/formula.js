@@ -32,7 +32,7 @@ window.attnFormula = (() => {
     gaussian: { text: "Gaussian", of: kernel((u) => -0.5 * u * u), width: true, temperature: true, name: "Gaussian" },
     boxcar: { text: "boxcar", of: kernel((u) => (u * u <= 1 ? 0 : -Infinity)), width: true, compact: true, name: "Boxcar" },
     triangular: { text: "triangular", of: kernel((u) => logOf(1 - Math.abs(u))), width: true, compact: true, name: "Triangular" },
-    epanechikov: { text: "Epanechikov", of: kernel((u) => logOf(1 - u * u)), width: true, compact: true, name: "Epanechikov" },
+    epanechnikov: { text: "Epanechnikov", of: kernel((u) => logOf(1 - u * u)), width: true, compact: true, name: "Epanechnikov" },
   };
 
   function kernel(log) {

@@ -30,7 +30,7 @@ CONFIG = {
     ("words", "dtype"): ["bfloat16"],
     ("words", "optimizer.learning_rate"): [5.0],
     ("table", "model.degrees"): [[0]],
-    ("table", "model.attention.score.name"): ["epanechikov"],
+    ("table", "model.attention.score.name"): ["epanechnikov"],
     ("table", "model.attention.score.per_column"): [False],
     ("table", "task.name"): ["dates"],
     ("stories", "model.num_hops"): [2],

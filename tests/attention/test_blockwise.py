@@ -29,7 +29,7 @@ from attn_jax.attention.normalizers.entmax_form import entmax_form
 from attn_jax.attention.normalizers.forms import SOFTMAX
 from attn_jax.attention.normalizers.parametric import Entmax, LearnedEntmax
 from attn_jax.attention.scores import Additive, General, ScaledDot
-from attn_jax.attention.scores.kernels import Epanechikov
+from attn_jax.attention.scores.kernels import Epanechnikov
 
 RNG = np.random.default_rng(0)
 BATCH, HEADS, QUERIES, KEYS, WIDTH = 2, 3, 5, 11, 4
@@ -197,7 +197,7 @@ def test_weights_of_entmax_sum_to_one_to_the_last_digits(alpha):
 
 
 def test_keys_out_of_reach_of_a_kernel():
-    score = Epanechikov(width=(2.5,))
+    score = Epanechnikov(width=(2.5,))
     kernel = lambda query, keys: score.apply({}, query, keys)  # noqa: E731
     ours = compiled(lambda q: blockwise_attention(kernel, q, KEY, VALUE, normalize=kernel_sum, block_size=3).context)
     weights = compiled(lambda q: kernel_sum(kernel(q, KEY)))(QUERY)

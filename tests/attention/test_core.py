@@ -26,7 +26,7 @@ from attn_jax.attention.scores import (
     ScaledDot,
     TanhKey,
 )
-from attn_jax.attention.scores.kernels import Boxcar, Constant, Epanechikov, Gaussian, Triangular
+from attn_jax.attention.scores.kernels import Boxcar, Constant, Epanechnikov, Gaussian, Triangular
 from attn_jax.attention.signed import Parallax
 
 WIDTH, QUERIES, KEYS, SIZE = 4, 3, 9, 2
@@ -47,7 +47,7 @@ CASES = {
     "softmax of gaussian": (Gaussian(), "softmax", None),
     "boxcar": (Boxcar(width=(2.5,)), "kernel_sum", None),
     "triangular, a width for each column": (Triangular(per_column=True), "kernel_sum", None),
-    "epanechikov, three widths": (Epanechikov(width=(2.0, 2.5, 3.0, 4.0)[:WIDTH]), "kernel_sum", None),
+    "epanechnikov, three widths": (Epanechnikov(width=(2.0, 2.5, 3.0, 4.0)[:WIDTH]), "kernel_sum", None),
     "constant": (Constant(), "kernel_sum", None),
     "softmax of tanh key": (TanhKey(features=WIDTH), "softmax", None),
     "softmax of norm": (Norm(), "softmax", None),

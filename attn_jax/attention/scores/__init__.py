@@ -2,7 +2,7 @@
 
 from attn_jax.attention.scores.base import Score
 from attn_jax.attention.scores.bounded import BOUNDED, QKNorm, Softcap
-from attn_jax.attention.scores.kernels import KERNELS, Boxcar, Constant, Epanechikov, Gaussian, Kernel, Triangular
+from attn_jax.attention.scores.kernels import KERNELS, Boxcar, Constant, Epanechnikov, Gaussian, Kernel, Triangular
 from attn_jax.attention.scores.products import (
     PRODUCTS,
     Additive,
@@ -26,7 +26,7 @@ __all__ = [
     "Concat",
     "Constant",
     "Dot",
-    "Epanechikov",
+    "Epanechnikov",
     "Gaussian",
     "General",
     "Kernel",

@@ -9,7 +9,7 @@ from arrays import check_derivatives, compiled
 from attn_jax import blockwise_attention
 from attn_jax.attention.build import build_attention
 from attn_jax.attention.rotary import rotate
-from attn_jax.attention.scores import Additive, Dot, Epanechikov, Location, Norm, QKNorm, ScaledDot, Softcap, TanhKey
+from attn_jax.attention.scores import Additive, Dot, Epanechnikov, Location, Norm, QKNorm, ScaledDot, Softcap, TanhKey
 from attn_jax.models.attention_options import AttentionOptions
 from attn_jax.parts import recipe_of
 
@@ -94,8 +94,8 @@ def test_a_cap_keeps_the_properties_and_parameters_of_its_score():
 def test_what_a_cap_cannot_be():
     with pytest.raises(ValueError, match=r"softcap is -1\.0; expected a number above 0"):
         Softcap(score=ScaledDot(), softcap=-1.0)
-    with pytest.raises(ValueError, match="the score -inf of Epanechikov"):
-        Softcap(score=Epanechikov(), softcap=5.0)
+    with pytest.raises(ValueError, match="the score -inf of Epanechnikov"):
+        Softcap(score=Epanechnikov(), softcap=5.0)
 
 
 def test_one_option_caps_any_score():

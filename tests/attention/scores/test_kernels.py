@@ -158,7 +158,7 @@ def test_a_query_without_keys_in_reach_has_zero_weights_and_no_gradient(name):
         assert np.abs(gradient[2]) > 1e-3
 
 
-@pytest.mark.parametrize("name", ["gaussian", "boxcar", "triangular", "epanechikov"])
+@pytest.mark.parametrize("name", ["gaussian", "boxcar", "triangular", "epanechnikov"])
 @pytest.mark.parametrize("features", [1, 2])
 def test_the_volume_is_the_integral(name, features):
     grid = np.linspace(-8, 8, 1601 if features == 1 else 801, dtype=np.float64)

@@ -20,7 +20,7 @@ from attn_jax.attention.scores import (
     ScaledDot,
     TanhKey,
 )
-from attn_jax.attention.scores.kernels import Boxcar, Constant, Epanechikov, Gaussian, Triangular
+from attn_jax.attention.scores.kernels import Boxcar, Constant, Epanechnikov, Gaussian, Triangular
 
 WIDTH, KEY_WIDTH, FEATURES, QUERIES, KEYS = 4, 3, 5, 2, 6
 DIRECTIONS = np.asarray(orthogonal_directions(jax.random.key(0), 8, WIDTH))
@@ -60,7 +60,7 @@ FORMULAS = {
     "gaussian": (Gaussian(), WIDTH, lambda p, q, k, j: -np.sum((q - k) ** 2) * np.exp(p["log_precision"]) / 2),
     "boxcar": (Boxcar(width=(1.5,)), WIDTH, log_kernel(lambda u: float(u <= 1))),
     "triangular": (Triangular(width=(1.5,)), WIDTH, log_kernel(lambda u: max(0, 1 - u))),
-    "epanechikov": (Epanechikov(width=(1.5,)), WIDTH, log_kernel(lambda u: max(0, 1 - u**2))),
+    "epanechnikov": (Epanechnikov(width=(1.5,)), WIDTH, log_kernel(lambda u: max(0, 1 - u**2))),
     "constant": (Constant(), WIDTH, lambda p, q, k, j: 0.0),
     "tanh_key": (
         TanhKey(features=WIDTH),

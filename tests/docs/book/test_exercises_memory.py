@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import attn_jax
-from attn_jax.attention.scores import Epanechikov, Gaussian
+from attn_jax.attention.scores import Epanechnikov, Gaussian
 from attn_jax.data.vocabulary import PERIOD_ID
 from attn_jax.layers.pictures import ConvolutionGrid
 from attn_jax.models.memory_networks.base import centred_feature, centred_position, find_sentences
@@ -158,7 +158,7 @@ def test_the_fit_stays_in_the_range_of_the_values():
     """Chapter 9, exercise 3. Weights are not negative and sum to one: a mean lies between minimum and maximum."""
     x, y = jax.random.uniform(jax.random.key(0), (20, 1)), jax.random.normal(jax.random.key(1), (20, 1))
     query = jnp.linspace(0.0, 1.0, 50)[:, None]
-    for score in (Gaussian(width=(0.1,)), Epanechikov(width=(0.5,))):
+    for score in (Gaussian(width=(0.1,)), Epanechnikov(width=(0.5,))):
         fit = attn_jax.attend(query, x, y, score=score, normalize="kernel_sum").context
         assert y.min() - 1e-5 <= fit.min() and fit.max() <= y.max() + 1e-5
 

@@ -98,7 +98,7 @@ def test_minibatches_of_queries_add_up_to_the_whole_error():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kernel", "degree"), [("gaussian", 0), ("epanechikov", 1), ("gaussian", 2)])
+@pytest.mark.parametrize(("kernel", "degree"), [("gaussian", 0), ("epanechnikov", 1), ("gaussian", 2)])
 def test_in_chunks_is_the_whole(kernel, degree):
     models = [model(kernel, degrees=(degree,), chunk=chunk) for chunk in (100, 5)]
 
@@ -176,7 +176,7 @@ def test_the_sign_of_the_difference_of_parzen_windows_is_the_kernel_classifier(k
     np.testing.assert_array_equal(np.sign(found[sure]), np.sign((joint[0] - joint[1])[sure]))
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", "boxcar", "triangular", "epanechikov"])
+@pytest.mark.parametrize("kernel", ["gaussian", "boxcar", "triangular", "epanechnikov"])
 def test_a_density_is_its_sum_and_integrates_to_one(kernel):
     m = model(kernel, width=0.7)
     places = np.linspace(-4, 9, 2001, dtype=np.float32)[:, None]

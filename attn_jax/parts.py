@@ -17,7 +17,6 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from numbers import Real
 from typing import Any, NamedTuple
 
 from attn_jax.errors import UserError, check_known
@@ -60,8 +59,8 @@ class Option(NamedTuple):
 
     default: Any
     meaning: str
-    at_least: Real | None = None
-    at_most: Real | None = None
+    at_least: int | float | None = None
+    at_most: int | float | None = None
     choices: tuple[str, ...] = ()
     each: type | None = None
     affects: str = "training"
@@ -200,8 +199,8 @@ def option(
     default: Any,
     meaning: str,
     *,
-    at_least: Real | None = None,
-    at_most: Real | None = None,
+    at_least: int | float | None = None,
+    at_most: int | float | None = None,
     choices: Iterable[str] = (),
     each: type | None = None,
     affects: str = "training",

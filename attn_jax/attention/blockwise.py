@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer, eval_jaxpr
 
 from attn_jax.attention import loops
 from attn_jax.attention.arguments import check_memory
@@ -44,6 +45,8 @@ Scores = Float[Array, "... q k"]
 PerQuery = Float[Array, "... q"]
 ScoreFunction = Callable[[Array, Array], Scores]  # (query, some keys) -> scores
 PositionFunction = Callable[[Int[Array, "q 1"], Int[Array, " k"]], Array]  # positions -> [..., q, k]
+
+ConvertedScores = Callable[..., tuple[Scores, Bool[Array, "... q k"]]]  # (constants, query, block) -> scores, mask
 
 
 class Block(NamedTuple):
@@ -141,7 +144,7 @@ class Blockwise:
             IndexError: a query does not exist; not checked inside jit, where the numbers are unknown.
         """
         number = self.threshold.shape[-1]
-        if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(queries)):
+        if not any(isinstance(x, Tracer) for x in jax.tree.leaves(queries)):
             if outside := [int(i) for i in np.asarray(queries) if not -number <= i < number]:
                 raise IndexError(f"rows of the queries {outside} are asked for, and there are {number} queries")
         index = jnp.asarray(queries) % number
@@ -181,7 +184,7 @@ def blockwise_attention(
     *,
     key_mask: Bool[Array, "..."] | None = None,
     mask: Bool[Array, "..."] | PositionFunction | None = None,
-    normalize: Callable | Form | str = softmax,
+    normalize: Callable[..., Array] | Form | str = softmax,
     bias: Float[Array, "... #q k"] | PositionFunction | None = None,
     block_size: int = 512,
 ) -> Blockwise:
@@ -216,7 +219,7 @@ def blockwise_attention(
     """
     if block_size < 1:
         raise ValueError(f"block_size is {block_size}; expected at least 1")
-    normalize = from_name("normalize", normalize, NORMALIZERS)
+    normalizer = from_name("normalize", normalize, NORMALIZERS)
     check_memory(keys, values, key_mask)
     if isinstance(score, Score | str):
         score = as_function(from_name("score", score, SCORES))
@@ -225,7 +228,7 @@ def blockwise_attention(
     allowed = jnp.broadcast_to(True if key_mask is None else key_mask, keys.shape[:-1])
     allowed = joint_mask(allowed, None if callable(mask) else mask, _shape_with(bias, scores.shape))
     blocks = _cut(keys, values, bias, allowed, block_size)
-    form = normalize if isinstance(normalize, Form) else _form_of(as_normalizer(normalize), scores)
+    form = normalizer if isinstance(normalizer, Form) else _form_of(as_normalizer(normalizer), scores)
     bias_at, mask_at = (x if callable(x) else None for x in (bias, mask))
     scores_of, places = BlockScores(score, bias_at, mask_at, form.transform), jnp.arange(query.shape[-2])[:, None]
     one = jax.tree.map(lambda x: x[0], blocks)
@@ -256,7 +259,7 @@ def _form_of(normalizer: Normalizer | NormalizerModule, scores: jax.ShapeDtypeSt
     return normalizer.form_of(scores)
 
 
-def _shape_with(bias: Array | Callable | None, scores: tuple[int, ...]) -> tuple[int, ...]:
+def _shape_with(bias: Array | PositionFunction | None, scores: tuple[int, ...]) -> tuple[int, ...]:
     """Returns the shape [..., q, k] of scores plus bias; raises a ValueError if the bias does not fit."""
     if bias is None or callable(bias):
         return scores
@@ -265,7 +268,9 @@ def _shape_with(bias: Array | Callable | None, scores: tuple[int, ...]) -> tuple
     return jnp.broadcast_shapes(bias.shape, scores)
 
 
-def _converted(function: Callable, *example: PyTree) -> tuple[Callable, tuple[Array, ...], tuple[Array, ...]]:
+def _converted(
+    function: Callable[..., PyTree], *example: PyTree
+) -> tuple[Callable[..., Any], tuple[Array, ...], tuple[Array, ...]]:
     """Turns the arrays that a function closes over into arguments: (f(constants, *arguments), floats, others).
 
     The custom derivative can then differentiate parameters inside `score` and `bias`. jax.closure_convert keeps masks
@@ -273,20 +278,22 @@ def _converted(function: Callable, *example: PyTree) -> tuple[Callable, tuple[Ar
     made them has ended, for example in the gradient of a function under jit, scan or remat.
     """
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*example)
-    traced = [i for i, x in enumerate(closed.consts) if isinstance(x, jax.core.Tracer)]
+    traced = [i for i, x in enumerate(closed.consts) if isinstance(x, Tracer)]
     floats = [i for i in traced if jnp.issubdtype(closed.consts[i].dtype, jnp.inexact)]
     others = [i for i in traced if i not in floats]
 
     def call(constants: Constants, *arguments: PyTree) -> PyTree:
         consts = dict(enumerate(closed.consts))
         consts |= zip(floats + others, constants.floats + constants.others, strict=True)
-        leaves = jax.core.eval_jaxpr(closed.jaxpr, list(consts.values()), *jax.tree.leaves(arguments))
+        leaves = eval_jaxpr(closed.jaxpr, list(consts.values()), *jax.tree.leaves(arguments))
         return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
-    return call, *(tuple(closed.consts[i] for i in part) for part in (floats, others))
+    return call, tuple(closed.consts[i] for i in floats), tuple(closed.consts[i] for i in others)
 
 
-def _rule(form: Form, all_scores: Callable, num_keys: int) -> tuple[Callable, Callable]:
+def _rule(
+    form: Form, all_scores: ConvertedScores, num_keys: int
+) -> tuple[Callable[..., tuple[Array, Array]], Callable[..., Scores]]:
     """Returns attend(constants, query, blocks) -> (context, tau), with its derivative, and the weights of a block."""
 
     def weigh(constants: Constants, query: Array, block: Block, tau: Array) -> Scores:
@@ -319,7 +326,7 @@ def _rule(form: Form, all_scores: Callable, num_keys: int) -> tuple[Callable, Ca
     return attend, weigh
 
 
-def _change(weights: Callable, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+def _change(weights: Callable[..., Scores], primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     """Sums dw and dw values + w d values over all keys at fixed tau, for w = weights(constants, query, block)."""
     # Only floating-point arrays have tangents, so masks and positions are kept outside of jax.jvp.
     (constants, query, blocks), (along_constants, along_query, along_blocks) = primals, tangents
@@ -338,7 +345,7 @@ def _change(weights: Callable, primals: tuple, tangents: tuple) -> tuple[Array, 
     return _over(change, (floats(blocks), floats(along_blocks), fixed))
 
 
-def _slopes(weights: Callable, tau: Array, blocks: Block) -> tuple[Array, Array]:
+def _slopes(weights: Callable[..., Scores], tau: Array, blocks: Block) -> tuple[Array, Array]:
     """Sums slope and slope values over all keys: slope = -d weights(tau, block) / d tau."""
 
     def slopes(block: Block) -> tuple[Array, Array]:

@@ -54,8 +54,7 @@ def _near(count: int, query: Int[Array, "... q 1"], key: Int[Array, "... k"]) ->
     return (key <= query) & (key > query - count)
 
 
-@struct.dataclass
-class Entries:
+class Entries(struct.PyTreeNode):
     """Cached keys and values: each leaf has the batch on axis 0, and the keys on axis -2."""
 
     positions: Int[Array, "b ... k 1"]  # -1: empty entry; the same for all heads

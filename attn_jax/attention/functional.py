@@ -25,7 +25,7 @@ def attend(
     key_mask: Bool[Array, "..."] | None = None,
     mask: Bool[Array, "..."] | PositionFunction | None = None,
     score: Score | str = "scaled_dot",
-    normalize: Callable | str = "softmax",
+    normalize: Callable[..., Array] | str = "softmax",
     read: Reading | str = "expectation",
     bias: Float[Array, "... #q k"] | None = None,
     rng: PRNGKeyArray | None = None,
@@ -62,17 +62,16 @@ def attend(
     """
     if isinstance(score, str) and score in SCORES and required_options(SCORES[score]):
         raise _has_parameters(f"the score {score!r}", f"score={construction(SCORES[score])}")
-    score, normalize = (part.clone(parent=None) if isinstance(part, nn.Module) else part for part in (score, normalize))
-    attention = build_attention(score=score, normalize=normalize, read=read)
+    free = [part.clone(parent=None) if isinstance(part, nn.Module) else part for part in (score, normalize)]
+    attention = build_attention(score=free[0], normalize=free[1], read=read)
     try:
         return attention.apply({}, query, keys, values, key_mask=key_mask, mask=mask, bias=bias, rng=rng)
     except ScopeCollectionNotFound:
         pass
-    score, normalize = attention.score, attention.normalize
-    kind = type(score)
+    kind = type(attention.score)
     try:
-        score.clone(parent=None).apply({}, query, keys, method=scores_of)
-        kind = type(normalize)
+        attention.score.clone(parent=None).apply({}, query, keys, method=scores_of)
+        kind = type(attention.normalize)
         raise _has_parameters(f"the normalizer {kind.__name__}", f"score=..., normalize={kind.__name__}(...)")
     except ScopeCollectionNotFound:
         raise _has_parameters(f"the score {kind.__name__}", f"score={kind.__name__}(...)") from None

@@ -6,8 +6,7 @@ from attn_jax.attention.notebook import of_attended
 from attn_jax.types import Array, Bool, Float, Int, PyTree
 
 
-@struct.dataclass
-class Memory:
+class Memory(struct.PyTreeNode):
     """Keys, values and the mask of the keys: the memory that attention reads, built once by `Attention.prepare`.
 
     For example the states of an encoder, the sentences of a memory network, the key/value cache of a Transformer, or
@@ -31,8 +30,7 @@ class Memory:
         return self.key_mask.shape[-1]
 
 
-@struct.dataclass
-class Attended:
+class Attended(struct.PyTreeNode):
     """Result of reading a memory.
 
     Attributes:

@@ -170,9 +170,9 @@ class MultiHead(Mixer, kw_only=True):
             memory = entries.memory()
             # A cache contains no key after a single query, unless the query is padding.
             one = x.shape[1] == 1 and not self.order.latest
-            mask = None if one else self.order.allowed(positions, memory.positions[:, 0])
-        bias = bias and self._of_places(bias, positions, memory.positions[:, 0])
-        attended = self(x, memory, mask=mask, bias=bias, positions=positions, rng=rng, train=train)
+            mask = None if one else self.order.allowed(positions, entries.positions[:, 0, :, 0])
+        at_places = bias and self._of_places(bias, positions, entries.positions[:, 0, :, 0])
+        attended = self(x, memory, mask=mask, bias=at_places, positions=positions, rng=rng, train=train)
         if self.attention.keeps_readers:
             entries = entries.replace(keys=self._read_by(x, memory, mask, positions))
         if cache is not None and self.order.latest:

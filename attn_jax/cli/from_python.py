@@ -40,7 +40,8 @@ def get_config(name: str | os.PathLike, changes: Mapping[str, Any] | None = None
     if told := str(notes[0]):
         notice(f"{'options':<14}{told}")
     check(resolve(config))
-    config.description += described(config, [f"{key}={value}" for key, value in changes.items()])
+    changed = described(config, [f"{key}={value}" for key, value in changes.items()])
+    config.description = f"{config.description}{changed}"
     return config
 
 

@@ -29,8 +29,7 @@ NORM_FIRST = {"pre": True, "post": False}  # layer norm before each part, or aft
 ACTIVATIONS = {"relu": nn.relu, "gelu": nn.gelu}
 
 
-@struct.dataclass
-class Convolved:
+class Convolved(struct.PyTreeNode):
     """The cache of self-attention with a convolution before it: `heads`' cache and the convolution's last inputs."""
 
     cache: PyTree

@@ -13,8 +13,7 @@ def _module(x):
     return jnp if isinstance(x, jax.Array) else np
 
 
-@flax.struct.dataclass
-class Mean:
+class Mean(flax.struct.PyTreeNode):
     """The mean total / count, stored as sum and count so that means can be merged.
 
     `total` and `count` may have leading axes, such as a seed axis, with one mean per entry. `psum` of a Mean over

@@ -99,8 +99,8 @@ class Loaded:
                 lines are given.
         """
         of_split = sources is None and targets is None
-        given = [() if lines is None else lines for lines in (sources, targets)]
-        pairs = Pairs(*(list_of_lines("measure", lines) for lines in given))
+        given = [list_of_lines("measure", () if lines is None else lines) for lines in (sources, targets)]
+        pairs = Pairs(given[0], given[1])
         if not of_split and not len(pairs):  # else the numbers of a split would be returned for the lines
             raise UserError("measure got no pair; leave out sources and targets to measure a split")
         with user_errors(), jax.enable_x64(False):

@@ -27,8 +27,7 @@ from attn_jax.training.row_updates import merge_all, row_gradients, update_rows
 from attn_jax.types import Batch, Callable, Metrics, Params, PRNGKeyArray, PyTree
 
 
-@flax.struct.dataclass
-class TrainState:
+class TrainState(flax.struct.PyTreeNode):
     """The training state, as it is saved. With several seeds, each leaf has a leading seed axis."""
 
     step: Any  # int32, the number of updates so far

@@ -33,6 +33,17 @@ class SampledLosses(NamedTuple):
     guess: Float[Array, "b t s"] | None  # the result of `per_key`
 
 
+def given(sampled: SampledLosses | None) -> SampledLosses:
+    """Returns the sample that some baselines learn from.
+
+    Raises:
+        ValueError: it is None.
+    """
+    if sampled is None:
+        raise ValueError("the baseline learns from a sample and the losses at its rows: expected `sampled`, got None")
+    return sampled
+
+
 class NoBaseline(nn.Module, kw_only=True):
     """b = 0 (Williams 1992). Other baselines override the methods."""
 
@@ -137,7 +148,7 @@ class PerCoordinate(NoBaseline, kw_only=True):
         return jnp.pad(b, (0, max(0, length - self.max_length)))[:length]
 
     def loss(self, hidden, f, sampled=None):
-        products, squares = coordinate_moments(sampled.sample, sampled.log_weights, sampled.losses)
+        products, squares = coordinate_moments(*given(sampled)[:3])
         length = min(self.max_length, products.shape[-1])
         error = jnp.square(self.numerator[None, None, :length] - products[..., :length])
         error += jnp.square(self.denominator[None, None, :length] - squares[..., :length])
@@ -171,9 +182,9 @@ class Critic(NoBaseline, kw_only=True):
         return self.mean(u) + jnp.einsum("btd,bsd->bts", self.query(u), self.key(values)) / self.features**0.5
 
     def loss(self, hidden, f, sampled=None):
-        rows, weights = jax.lax.stop_gradient(sampled.sample.rows), sampled.sample.importance_weights
-        chosen = jnp.einsum("...nk,...k->...n", rows, sampled.guess)
-        return jnp.sum(weights * jnp.square(chosen - sampled.losses), axis=-1)
+        sample, _, losses, guess = given(sampled)
+        chosen = jnp.einsum("...nk,...k->...n", jax.lax.stop_gradient(sample.rows), guess)
+        return jnp.sum(sample.importance_weights * jnp.square(chosen - losses), axis=-1)
 
 
 class Adaptive(NoBaseline, kw_only=True):
@@ -212,10 +223,11 @@ class Adaptive(NoBaseline, kw_only=True):
         return self._learned()[0][sampler]
 
     def loss(self, hidden, f, sampled=None):
-        a, b = logit_estimates(sampled.sample, sampled.log_weights, sampled.losses)
+        sample, log_weights, losses, _ = given(sampled)
+        a, b = logit_estimates(sample, log_weights, losses)
         products = (jnp.sum(x, axis=-1) for x in (a * a, a * b, b * b))
         found = jax.lax.stop_gradient(jnp.stack([jnp.ones_like(f), f, *products], axis=-1))
-        chosen = jax.nn.one_hot(sampled.sample.sampler, 2, dtype=f.dtype)
+        chosen = jax.nn.one_hot(sample.sampler, 2, dtype=f.dtype)
         return 0.5 * jnp.einsum("bts,btsm->bt", chosen, jnp.square(self.moments[None, None] - found[..., None, :]))
 
 

@@ -65,9 +65,11 @@ def combine(
         ValueError: f is not one loss per row, a baseline is not one number for all rows, or log_weights are missing.
     """
     _check_losses("combine", sample, f, baseline)
-    if log_weights is None and not (coordinates is None and per_key is None):
-        raise ValueError("combine with coordinates or per_key: expected log_weights as well, got None")
     control = log_prob_term(sample, f, baseline)
+    if coordinates is None and per_key is None:
+        return jnp.sum(sample.importance_weights * f, axis=-1) + control
+    if log_weights is None:
+        raise ValueError("combine with coordinates or per_key: expected log_weights as well, got None")
     if per_key is not None:
         control = control + key_control(sample, log_weights, per_key)
     if coordinates is not None:

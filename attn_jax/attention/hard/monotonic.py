@@ -26,8 +26,7 @@ from attn_jax.attention.masks import check_mask, checked_masks, with_axes
 from attn_jax.types import Array, Bool, Float, PRNGKeyArray, wide, widest
 
 
-@struct.dataclass
-class ForwardResult:
+class ForwardResult(struct.PyTreeNode):
     """Result of `forward` for each target step: its loss and two distributions over the source positions."""
 
     nll: Float[Array, "... t"]  # -log p(y_t | y_<t), positions marginalized; the sum over t is the loss of the sequence

@@ -16,7 +16,6 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
 import jax
@@ -142,9 +141,9 @@ class Reading:
             if name not in self.options:
                 known = nearest(name, self.options) if self.options else "it has none"
                 raise ValueError(f"the reading {self.name} has no option {name}; {known}")
-            if name in ABOVE_ZERO and isinstance(value, Real) and not value > 0:
+            if name in ABOVE_ZERO and isinstance(value, int | float | np.number) and not value > 0:
                 raise ValueError(f"{name} of the reading {self.name} is {value}; expected a number above 0")
-            if name in NOT_BELOW_ZERO and isinstance(value, Real) and not value >= 0:
+            if name in NOT_BELOW_ZERO and isinstance(value, int | float | np.number) and not value >= 0:
                 raise ValueError(f"{name} of the reading {self.name} is {value}; expected at least 0")
         return dataclasses.replace(self, arguments=tuple(sorted({**dict(self.arguments), **options}.items())))
 

@@ -48,7 +48,8 @@ def averaged(
     """Averages relaxed rows over noise for which key `index` is sampled; the noise has no gradient."""
     fixed = jax.lax.stop_gradient(log_weights)
     noises = [perturbed_given(r, fixed, index) - finite(fixed) for r in jax.random.split(rng, num_samples)]
-    return sum(relax(finite(log_weights) + noise, log_weights, temperature) for noise in noises) / num_samples
+    rows = [relax(finite(log_weights) + noise, log_weights, temperature) for noise in noises]
+    return sum(rows[1:], rows[0]) / num_samples
 
 
 def gumbel_softmax(rng: PRNGKeyArray, log_weights: LogWeights, temperature: Temperature = 1.0) -> Sample:

@@ -32,8 +32,7 @@ LogWeights = Float[Array, "... k"]
 Randomness = PRNGKeyArray | Float[Array, "..."] | Int[Array, "..."]  # an rng, or an outcome drawn with it
 
 
-@struct.dataclass
-class Sample:
+class Sample(struct.PyTreeNode):
     """Rows of weights to read with, and how to combine the losses at these rows."""
 
     rows: Float[Array, "... n k"]  # one-hot, the mean, or relaxed: one-hot rows have no gradient

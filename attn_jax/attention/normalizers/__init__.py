@@ -57,7 +57,8 @@ NORMALIZERS: dict[str, Normalizer | type[NormalizerModule]] = {
 }
 # Functions with more arguments than scores and mask, which are not in NORMALIZERS.
 _OTHERS = [
-    Normalizer(function, sums_to_one=False) for function in (softmax_with_sink, chain_marginals, segment_marginals)
+    Normalizer(function, sums_to_one=False)
+    for function in (softmax_with_sink, chain_marginals, segment_marginals, constrained_softmax, constrained_sparsemax)
 ]
 _KNOWN = {x.function: x for x in (*NORMALIZERS.values(), *_OTHERS) if isinstance(x, Normalizer)}
 

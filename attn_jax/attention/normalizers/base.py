@@ -73,7 +73,13 @@ class Normalizer:
         return self.form is not None
 
     def form_of(self, scores: Scores | jax.ShapeDtypeStruct) -> Form:
-        """Returns the form for scores of this shape."""
+        """Returns the form for scores of this shape.
+
+        Raises:
+            ValueError: the normalizer has none.
+        """
+        if self.form is None:
+            raise ValueError(f"{self.label} needs a whole row of scores: it has no form for blocks of keys")
         return self.form
 
     @checked_masks

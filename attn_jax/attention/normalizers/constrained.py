@@ -88,7 +88,3 @@ def constrained_softmax(scores: Scores, mask: Mask = None, upper: Bounds | float
     x, u = lax.stop_gradient((scores, upper))
     full, _ = loops.while_loop(lambda state: state[1], fill, (jnp.zeros_like(mask), jnp.asarray(True)))
     return weights_of(scores, upper, full)
-
-
-constrained_sparsemax.sums_to_one = False
-constrained_softmax.sums_to_one = False

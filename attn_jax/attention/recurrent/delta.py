@@ -24,8 +24,7 @@ from attn_jax.attention.recurrent.writes import Writes, faded_products
 from attn_jax.types import Array, Float
 
 
-@struct.dataclass
-class Delta:
+class Delta(struct.PyTreeNode):
     """The delta rule, for keys of length 1: then the memory stays bounded with rates from 0 to 2."""
 
     ordered: ClassVar[bool] = True  # an update depends on the earlier updates

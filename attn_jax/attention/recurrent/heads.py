@@ -64,8 +64,7 @@ RECURRENT = {
 }
 
 
-@struct.dataclass
-class RecurrentMemory:
+class RecurrentMemory(struct.PyTreeNode):
     """The stored form of all keys so far: its size does not depend on their number."""
 
     state: PyTree  # state of the rule, for each head

@@ -17,8 +17,7 @@ from attn_jax.attention.recurrent.writes import Writes, faded_products
 from attn_jax.types import Array, Float
 
 
-@struct.dataclass
-class Linear:
+class Linear(struct.PyTreeNode):
     """The rule of linear attention.
 
     Attributes:

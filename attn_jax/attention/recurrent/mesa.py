@@ -31,8 +31,7 @@ class Moments(NamedTuple):
     of_values: Float[Array, "... dk dv"]
 
 
-@struct.dataclass
-class Mesa:
+class Mesa(struct.PyTreeNode):
     """The rule of MesaNet. The decay is one number for all columns of a key, so H_t is symmetric.
 
     Attributes:

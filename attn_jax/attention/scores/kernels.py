@@ -93,8 +93,9 @@ def common_part(query: Query, keys: Keys) -> Float[Array, "... #q d"]:
     along the axes that the keys lack.
     """
     lacking = [i for i in range(-query.ndim, -2) if -i > keys.ndim or keys.shape[i] == 1]
-    box = dict(axis=(*lacking, -2), keepdims=True, where=jnp.isfinite(query))
-    least, largest = jnp.min(query, initial=jnp.inf, **box), jnp.max(query, initial=-jnp.inf, **box)
+    axis, finite = (*lacking, -2), jnp.isfinite(query)
+    least = jnp.min(query, axis, keepdims=True, initial=jnp.inf, where=finite)
+    largest = jnp.max(query, axis, keepdims=True, initial=-jnp.inf, where=finite)
     point = jnp.maximum(least, 0) + jnp.minimum(largest, 0)
     point = jnp.where(jnp.isfinite(point), point, 0)[(0,) * (query.ndim - keys.ndim)]
     return jax.lax.stop_gradient(point)
@@ -146,7 +147,7 @@ class Triangular(Kernel, kw_only=True):
         return log_ball(features) - math.log(features + 1)
 
 
-class Epanechikov(Kernel, kw_only=True):
+class Epanechnikov(Kernel, kw_only=True):
     """k = max(0, 1 - u^2), the non-negative kernel of least mean squared error (Epanechnikov 1969).
 
     Some texts use this name for max(0, 1 - |u|), which is `Triangular` here.
@@ -199,6 +200,6 @@ KERNELS = {
     "gaussian": Gaussian,
     "boxcar": Boxcar,
     "triangular": Triangular,
-    "epanechikov": Epanechikov,
+    "epanechnikov": Epanechnikov,
     "constant": Constant,
 }

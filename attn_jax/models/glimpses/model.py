@@ -26,8 +26,7 @@ from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Dtype, Float, Int, Picture, PRNGKeyArray
 
 
-@struct.dataclass
-class Path:
+class Path(struct.PyTreeNode):
     """One glimpse ("..." is the batch), or all glimpses at an image ("..." is batch and time)."""
 
     places: Float[Array, "... 2"]

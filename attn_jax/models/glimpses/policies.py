@@ -18,8 +18,7 @@ from attn_jax.layers.glimpses import PlaceGrid
 from attn_jax.types import Array, Dtype, Float, Int, PRNGKeyArray
 
 
-@struct.dataclass
-class Choice:
+class Choice(struct.PyTreeNode):
     """A place, and its log-probability."""
 
     place: Float[Array, "b 2"]

@@ -21,8 +21,7 @@ from attn_jax.types import Array, Bool, Callable, Float
 RIDGE = 1e-4  # added to the scaled moments of degree >= 1; with too few keys for a polynomial the fit is then the mean
 
 
-@struct.dataclass
-class Moments:
+class Moments(struct.PyTreeNode):
     """Running sums over keys, weighted by exp(score - max_score)."""
 
     max_score: Float[Array, "... q"]  # largest score so far; -inf before the first key

@@ -33,8 +33,7 @@ from attn_jax.token_ids import BOS, EOS, PAD, UNK
 from attn_jax.types import Array, Batch, Bool, Float, Int, Params
 
 
-@struct.dataclass
-class StoryLayout:
+class StoryLayout(struct.PyTreeNode):
     """The memory slot and the position in its sentence of each token of a source."""
 
     size: int = struct.field(pytree_node=False)  # number of slots
@@ -135,8 +134,7 @@ def centred_feature(features: int) -> Float[Array, "d"]:
     return (jnp.arange(1, features + 1, dtype=jnp.float32) - (features + 1) / 2) / features
 
 
-@struct.dataclass
-class Answer:
+class Answer(struct.PyTreeNode):
     """The answer of a network to each story, and its attention weights on the memory."""
 
     log_probs: Float[Array, "b v"]

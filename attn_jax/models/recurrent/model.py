@@ -19,8 +19,7 @@ from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Bool, Dtype, Float, Int
 
 
-@struct.dataclass
-class DecodeState:
+class DecodeState(struct.PyTreeNode):
     """The state of decoding; "..." is empty, or the beam axis in a search."""
 
     states: tuple[State, ...]  # of each layer

@@ -24,8 +24,7 @@ from attn_jax.models.seq2seq.recurrent_stack import EncoderStates, Stack
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 
 
-@struct.dataclass
-class DecodeState:
+class DecodeState(struct.PyTreeNode):
     """The state of decoding; "..." is empty, or the beam axis in a search."""
 
     layers: PyTree  # states of the layers, or their caches
@@ -39,8 +38,7 @@ class DecodeState:
     copied: Int[Array, "..."] | None = None  # target id of each source token, for a pointer
 
 
-@struct.dataclass
-class StepOutputs:
+class StepOutputs(struct.PyTreeNode):
     """Outputs of one step ("..." is the batch), or of all steps ("..." is batch and target time)."""
 
     readout: Float[Array, "... d"]  # input of the output layer
@@ -53,8 +51,7 @@ class StepOutputs:
     maps: dict[str, Array] = struct.field(default_factory=dict)  # weights on other sequences than the source, by name
 
 
-@struct.dataclass
-class LoopOutputs:
+class LoopOutputs(struct.PyTreeNode):
     """Outputs of one step inside the loop over time, from which `Decoder.finish` makes StepOutputs."""
 
     hidden: Array

@@ -12,8 +12,7 @@ from attn_jax.layers.rnn import Cell, Recurrence, State, recurrent_mask
 from attn_jax.types import Array, Bool, Dtype, Float, PyTree
 
 
-@struct.dataclass
-class EncoderStates:
+class EncoderStates(struct.PyTreeNode):
     """The encoded source."""
 
     states: Float[Array, "b s d"]

@@ -15,7 +15,6 @@ from typing import ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax import struct
 
 from attn_jax.attention import Memory, MultiHead
 from attn_jax.layers.transformer import TransformerLayer, TransformerStack
@@ -25,7 +24,6 @@ from attn_jax.models.seq2seq.recurrent_stack import EncoderStates
 from attn_jax.types import Array, Float, Int, PyTree
 
 
-@struct.dataclass
 class SourceMemory(Memory):
     """Memory of the source for the single head of the last layer, with the memories of the earlier layers."""
 

@@ -13,8 +13,7 @@ from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree, Source
 
 
-@struct.dataclass
-class DecodeState:
+class DecodeState(struct.PyTreeNode):
     """The state of decoding; "..." is empty, or the beam axis in a search."""
 
     position: Int[Array, "b ..."]  # position of the next token

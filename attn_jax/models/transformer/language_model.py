@@ -18,8 +18,7 @@ from attn_jax.models.transformer.encoder_decoder import TeacherForced
 from attn_jax.types import Array, Float, Int, PyTree
 
 
-@struct.dataclass
-class DecodeState:
+class DecodeState(struct.PyTreeNode):
     """The state of decoding; "..." is empty, or the beam axis in a search."""
 
     position: Int[Array, "b ..."]  # position of the next token

@@ -38,7 +38,7 @@ class Progress:
         start: int = 0,
         unit: str = "tokens",
         stream: Any = None,
-        clock: Callable = time.monotonic,
+        clock: Callable[[], float] = time.monotonic,
         width: int = 20,
         window: Real = 20.0,
         every: Real | None = None,

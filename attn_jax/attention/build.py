@@ -20,13 +20,13 @@ from attn_jax.attention.rotary import Rotary
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score
 from attn_jax.attention.selective import Selective
-from attn_jax.types import Dtype
+from attn_jax.types import Array, Dtype
 
 
 def build_attention(
     *,
     score: Score | str,
-    normalize: Callable | str = softmax,
+    normalize: Callable[..., Array] | str = softmax,
     read: Reading | str = "expectation",
     window: nn.Module | None = None,
     monotonic: nn.Module | None = None,

@@ -17,7 +17,7 @@ class ShortConvolution(nn.Module, kw_only=True):
     """
 
     size: int
-    activation: Callable = nn.silu
+    activation: Callable[[Array], Array] = nn.silu
 
     def start(self, x: Float[Array, "b n d"]) -> Float[Array, "b r d"]:
         """Returns the size - 1 inputs before the first input: zeros."""

@@ -40,7 +40,7 @@ class Normalize(Part, kw_only=True):
         function: the function itself.
     """
 
-    function: Callable
+    function: Callable[..., Array]
     widens: ClassVar[bool] = False  # whether the weights stay float32 if queries and keys have a narrower type
 
     def __post_init__(self):

@@ -1,7 +1,7 @@
 """Data sets of `python -m attn_jax.data.download`: their addresses and the SHA-256 of their files."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from attn_jax.data import unpack
 
@@ -25,7 +25,7 @@ class Dataset:
     title: str
     base_url: str
     files: tuple[Remote, ...]
-    unpack: Callable
+    unpack: Callable[..., Sequence]  # (archives, folder) -> the files written
 
 
 def _plain(*names_and_sums: tuple[str, str | None]) -> tuple[Remote, ...]:

@@ -29,10 +29,10 @@ class Metric(NamedTuple):
     score(sum of statistics [n, k] over n) = compute. No value is outside of `within`.
     """
 
-    compute: Callable
+    compute: Callable[..., Any]
     best: str | None
-    statistics: Callable | None = None  # -> [n, k], one row per example
-    score: Callable | None = None  # [k] -> value
+    statistics: Callable[..., np.ndarray] | None = None  # -> [n, k], one row per example
+    score: Callable[[np.ndarray], Any] | None = None  # [k] -> value
     unit: str = ""  # written after a value, such as " %"
     within: tuple[float, float] = (0.0, math.inf)
 

@@ -12,7 +12,7 @@ class Table(nn.Module, kw_only=True):
 
     num_embeddings: int
     features: int
-    embedding_init: Callable
+    embedding_init: Callable[..., Array]
     dtype: Dtype = jnp.float32
 
     def setup(self):

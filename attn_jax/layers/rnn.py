@@ -32,7 +32,7 @@ class Cell(NamedTuple):
 
     num_gates: int  # `projected` and `recurrent` are num_gates * d wide
     num_states: int
-    update: Callable  # (extra params, state, projected [..., g d], recurrent [..., g d]) -> state
+    update: Callable[..., State]  # (extra params, state, projected [..., g d], recurrent [..., g d]) -> state
     extra: dict[str, int]  # further parameters: name -> width in units of d
 
 

@@ -62,7 +62,7 @@ class TransformerLayer(nn.Module, kw_only=True):
     make_source_attention: Callable[[], Mixer] | None = None
     norm_first: bool = True
     convolution: int = 0
-    activation: Callable = nn.relu
+    activation: Callable[[Array], Array] = nn.relu
     dropout: float = 0.0
     dtype: Dtype = jnp.float32
 

@@ -33,7 +33,7 @@ class OutputSetting(NamedTuple):
     tied: bool = False
     use_bias: bool = True
     group: str = "dense"
-    kernel_init: Callable = nn.initializers.lecun_normal()
+    kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
     dtype: Dtype = jnp.float32
 
 

@@ -35,7 +35,7 @@ class FullSoftmax(OutputLayer, kw_only=True):
 
     label_smoothing: float = 0.0
     use_bias: bool = True
-    kernel_init: Callable = nn.initializers.lecun_normal()
+    kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
     group: str = "dense"
 
     @nn.compact
@@ -110,7 +110,7 @@ class Affine(nn.Module, kw_only=True):
 
     features: int
     use_bias: bool = True
-    kernel_init: Callable = nn.initializers.lecun_normal()
+    kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
 
     @nn.compact
     def __call__(self, width: int) -> tuple[Float[Array, "d v"], Float[Array, "v"] | None]:
@@ -118,7 +118,7 @@ class Affine(nn.Module, kw_only=True):
         return declare(self, width, features=self.features, use_bias=self.use_bias, kernel_init=self.kernel_init)
 
 
-def declare(module: nn.Module, width: int, *, features: int, use_bias: bool, kernel_init: Callable):
+def declare(module: nn.Module, width: int, *, features: int, use_bias: bool, kernel_init: Callable[..., Array]):
     """Declares the parameters kernel [width, features] and bias [features] of a module."""
     kernel = jnp.asarray(module.param("kernel", kernel_init, (width, features), jnp.float32))
     return kernel, declare_bias(module, features, use_bias)

@@ -39,7 +39,7 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
         ValueError: label smoothing, or no bias; only the full softmax supports these.
     """
 
-    criterion: Callable = importance_sampling
+    criterion: Callable[[Scored], Array] = importance_sampling
     proposal: nn.Module
     num_samples: int = 1024
     learned_normalizer: bool = False

@@ -75,7 +75,7 @@ class Checkpoints:
         average: int = 0,
         best_metric: tuple[str, str] = ("loss", "min"),
         read_only: bool = False,
-        check: Callable = lambda step, config, extra: None,
+        check: Callable[..., None] = lambda step, config, extra: None,
     ):
         self.directory = pathlib.Path(directory).absolute()
         self.best_name, self.best_mode = best_metric
@@ -393,7 +393,7 @@ def disk_reason(error: BaseException | None) -> str | None:
 class KeepSteps(policies.PreservationPolicy):
     """An orbax policy that keeps the steps in `wanted(all steps)`."""
 
-    wanted: Callable
+    wanted: Callable[[list[int]], Any]
 
     def should_preserve(self, checkpoints, *, context):
         steps = self.wanted([info.step for info in checkpoints])

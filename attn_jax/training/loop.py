@@ -24,7 +24,11 @@ import optax
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
 from attn_jax.training.row_updates import merge_all, row_gradients, update_rows
-from attn_jax.types import Batch, Callable, Metrics, Params, PRNGKeyArray, PyTree
+from attn_jax.types import Array, Batch, Callable, Metrics, Params, PRNGKeyArray, PyTree
+
+LossFn = Callable[..., tuple[Array, Metrics]]  # (params, batch, rng, step) -> (total, metrics)
+TrainStep = Callable[[Any, Batch], tuple[Any, Metrics]]  # (state, batch) -> (state, metrics)
+BatchAt = Callable[[int], Batch]  # step -> batch
 
 
 class TrainState(flax.struct.PyTreeNode):
@@ -50,13 +54,13 @@ class Diverged(UserError):
 
 
 def make_train_step(
-    loss_fn: Callable,
+    loss_fn: LossFn,
     tx: optax.GradientTransformation,
     *,
     axis_name: str | None = None,
     microbatches: int = 1,
     by_rows: bool = False,
-) -> Callable:
+) -> TrainStep:
     """Makes the pure step (state, batch) -> (state, metrics).
 
         gradient = sum of d total / d params  /  sum of metrics["loss"].count
@@ -97,7 +101,7 @@ def make_train_step(
     return train_step
 
 
-def _sums(loss_fn: Callable, by_rows: bool, state: TrainState, batch: Batch, rng: PRNGKeyArray):
+def _sums(loss_fn: LossFn, by_rows: bool, state: TrainState, batch: Batch, rng: PRNGKeyArray):
     """Returns ((gradients, metrics), lookups in tables); the caller sums the first and stacks the second."""
     if by_rows:
         grads, metrics, lookups = row_gradients(loss_fn, state.params, batch, rng, state.step)
@@ -106,7 +110,7 @@ def _sums(loss_fn: Callable, by_rows: bool, state: TrainState, batch: Batch, rng
     return (grads, metrics), {}
 
 
-def _sum_microbatches(sums: Callable, batch: Batch, rng: PRNGKeyArray, microbatches: int):
+def _sum_microbatches(sums: Callable[..., Any], batch: Batch, rng: PRNGKeyArray, microbatches: int):
     """Sums the results of `sums` over the parts of a batch, one after another; lookups get a leading axis of parts."""
     if microbatches == 1:
         summed, lookups = sums(batch, jax.random.fold_in(rng, 0))
@@ -123,7 +127,13 @@ def _sum_microbatches(sums: Callable, batch: Batch, rng: PRNGKeyArray, microbatc
     return jax.lax.scan(add, zeros, (parts, rngs))
 
 
-def _update(tx: optax.GradientTransformation, state: TrainState, grads: PyTree, lookups: dict | None, mean: Callable):
+def _update(
+    tx: optax.GradientTransformation,
+    state: TrainState,
+    grads: PyTree,
+    lookups: dict | None,
+    mean: Callable[[PyTree], PyTree],
+):
     """Returns (parameters, optimizer state, norm of the mean gradient); with lookups, updates only those rows."""
     if lookups is None:
         grads, of_rows = mean(grads), []
@@ -209,13 +219,13 @@ class FitResult(NamedTuple):
 def fit(
     parallel: Any,
     state: PyTree,
-    batch_at: Callable,
+    batch_at: BatchAt,
     *,
     start: int,
     num_steps: int,
     every: list | tuple = (),
-    on_step: Callable | None = None,
-    should_stop: Callable | None = None,
+    on_step: Callable[[int, Metrics], None] | None = None,
+    should_stop: Callable[[int], int] | None = None,
     skip: Collection[int] = (),
     max_in_flight: int = 2,
 ) -> FitResult:
@@ -270,7 +280,7 @@ def fit(
 
 
 @contextlib.contextmanager
-def ahead(batch_at: Callable, num_steps: int, count: int = 2) -> Iterator[Callable]:
+def ahead(batch_at: BatchAt, num_steps: int, count: int = 2) -> Iterator[BatchAt]:
     """Context manager that makes the batches of the next steps in a thread, while a step is computed.
 
     Yields step -> batch of the step, for steps in increasing order below `num_steps`. At most `count` batches wait. An
@@ -296,7 +306,7 @@ def ahead(batch_at: Callable, num_steps: int, count: int = 2) -> Iterator[Callab
 class InFlight:
     """Steps that are dispatched and whose metrics are not yet on the host, oldest first."""
 
-    def __init__(self, parallel: Any, on_step: Callable | None, at_most: int):
+    def __init__(self, parallel: Any, on_step: Callable[[int, Metrics], None] | None, at_most: int):
         self.parallel, self.on_step, self.at_most = parallel, on_step, at_most
         self.steps: collections.deque = collections.deque()
 
@@ -316,7 +326,7 @@ class InFlight:
                 self.on_step(step, metrics)
 
 
-def _run_callbacks(callbacks: list[Callable], step: int, state: PyTree) -> tuple[PyTree, bool]:
+def _run_callbacks(callbacks: list[Callable[[int, Any], Any]], step: int, state: PyTree) -> tuple[PyTree, bool]:
     """Calls all callbacks; returns the state that they request, and whether one requests a stop."""
     stopped = False
     for callback in callbacks:

@@ -33,7 +33,7 @@ def measure(
     num_seeds: int = 1,
     logits: int = 0,
     by_rows: Collection[tuple[str, ...]] = (),
-    held: Callable = lambda x: math.prod(x.shape),
+    held: Callable[[Any], int] = lambda x: math.prod(x.shape),
 ) -> ModelSize:
     """Measures a training on one device.
 
@@ -54,7 +54,7 @@ def num_parameters(params: PyTree) -> int:
     return sum(math.prod(x.shape) for x in jax.tree.leaves(params))
 
 
-def num_bytes(tree: PyTree, held: Callable = lambda x: math.prod(x.shape)) -> int:
+def num_bytes(tree: PyTree, held: Callable[[Any], int] = lambda x: math.prod(x.shape)) -> int:
     """Returns the bytes of all arrays; with `held`, of the elements that one device holds."""
     return sum(held(x) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 

@@ -28,23 +28,34 @@ from attn_jax.types import Callable, PyTree
 
 AXIS, SHARDS = "data", "shards"
 AUTO = "auto"  # instead of a name in PARALLEL
+StepFactory = Callable[
+    [str | None], Callable[..., Any]
+]  # name of the device axis -> (state, batch) -> (state, metrics)
 
 
 class Parallel(NamedTuple):
     """A train step with functions that move arrays to its devices and back."""
 
-    train_step: Callable  # (state, batch) -> (state, metrics), on the devices; the old state is donated
-    put_state: Callable  # pytree (arrays anywhere, without a device axis) -> pytree on every device
-    put_batch: Callable  # the numpy batch of all devices (the same in every process) -> its rows on their devices
-    get_state: Callable  # state or metrics -> numpy copies (typed keys stay keys), whole and without a device axis
-    copy_state: Callable  # state -> copies to save: as `get_state`, but divided arrays stay on their devices
-    placed: Callable = lambda shapes: shapes  # shapes of the state -> the same with the sharding of divided arrays
+    train_step: Callable[..., Any]  # (state, batch) -> (state, metrics), on the devices; the old state is donated
+    put_state: Callable[[Any], Any]  # pytree (arrays anywhere, without a device axis) -> pytree on every device
+    put_batch: Callable[
+        [Any], Any
+    ]  # the numpy batch of all devices (the same in every process) -> its rows on their devices
+    get_state: Callable[
+        [Any], Any
+    ]  # state or metrics -> numpy copies (typed keys stay keys), whole and without a device axis
+    copy_state: Callable[
+        [Any], Any
+    ]  # state -> copies to save: as `get_state`, but divided arrays stay on their devices
+    placed: Callable[[Any], Any] = lambda shapes: (
+        shapes
+    )  # shapes of the state -> the same with the sharding of divided arrays
 
 
 class Strategy(NamedTuple):
     """A parallel strategy, and the devices that it can use."""
 
-    make: Callable  # (step_factory, devices, *, seeds) -> Parallel
+    make: Callable[..., Parallel]  # (step_factory, devices, *, seeds) -> Parallel
     across_devices: bool = False  # whether it uses all devices, not only the first
     across_processes: bool = False  # whether it uses devices of other processes
     divides_state: bool = False  # whether a device holds only a part of the state; `make` takes `replicas`, see `fsdp`
@@ -73,7 +84,7 @@ def choose(name: str, devices: Sequence | None = None, process_count: int | None
     return strategy
 
 
-def single(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
+def single(step_factory: StepFactory, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
     """The step under jit on the first device."""
     device = (jax.devices() if devices is None else devices)[0]
     step = jax.vmap(step_factory(None)) if seeds else step_factory(None)
@@ -92,7 +103,7 @@ def single(step_factory: Callable, devices: Sequence | None = None, *, seeds: bo
     )
 
 
-def pmap(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
+def pmap(step_factory: StepFactory, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
     """The step under jax.pmap over the D devices of this process: state [D, ...], rows [D, B / D, ...]."""
     devices = jax.devices() if devices is None else devices
     batch_axis = int(seeds)
@@ -120,14 +131,14 @@ def pmap(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
     )
 
 
-def mesh(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
+def mesh(step_factory: StepFactory, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
     """The step under jit over a mesh of all devices, including other processes: `fsdp` whose groups are one device."""
     devices = jax.devices() if devices is None else devices
     return fsdp(step_factory, devices, seeds=seeds, replicas=len(devices))
 
 
 def fsdp(
-    step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False, replicas: int = 1
+    step_factory: StepFactory, devices: Sequence | None = None, *, seeds: bool = False, replicas: int = 1
 ) -> Parallel:
     """The step under jit, with parameters and optimizer state divided among devices (Rajbhandari et al. 2020, section
     5; Zhao et al. 2023): each array along its longest axis that they can share equally; others are replicated.
@@ -180,7 +191,7 @@ def fsdp(
 
         return jax.tree.map(place, shapes)
 
-    def jit(state: PyTree) -> Callable:
+    def jit(state: PyTree) -> Callable[..., Any]:
         own = jax.tree.map(sharding_of, state)
         return jax.jit(step, donate_argnums=0, in_shardings=(own, by_rows), out_shardings=(own, everywhere))
 
@@ -197,7 +208,7 @@ def fsdp(
 class JitOfState:
     """A function that is jitted at its first call, when the state is known; all calls have the same structure."""
 
-    def __init__(self, jit: Callable):
+    def __init__(self, jit: Callable[[PyTree], Any]):
         self._jit, self._made = jit, None
 
     def __call__(self, state: PyTree, *args):
@@ -207,7 +218,7 @@ class JitOfState:
         """Lowers the function like jax.jit; the arguments may be shapes."""
         return self.of(state).lower(state, *args)
 
-    def of(self, state: PyTree) -> Callable:
+    def of(self, state: PyTree) -> Any:
         """Returns the jitted function for states of these shapes."""
         if self._made is None:
             self._made = self._jit(state)
@@ -251,7 +262,7 @@ def is_key(x: Any) -> bool:
     return isinstance(x, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def on_keys(function: Callable, x: Any):
+def on_keys(function: Callable[[Any], Any], x: Any):
     """Computes function(x); for typed keys, applies it to their bits."""
     if not is_key(x):
         return function(x)

@@ -26,13 +26,13 @@ class Criterion(NamedTuple):
     points `index`, and from smoother() -> weights of all training points in all predictions [n, n].
     """
 
-    value: Callable
+    value: Callable[..., Float[Array, ""]]
     is_log: bool = False  # whether the value is the logarithm of a mean square
     all_points: bool = False  # whether it always uses all pairs of training points
 
 
 def leave_one_out(
-    predict: Callable, smoother: Callable, targets: Float[Array, "n v"], index: Int[Array, "b"]
+    predict: Callable[..., Array], smoother: Callable[[], Array], targets: Float[Array, "n v"], index: Int[Array, "b"]
 ) -> Float[Array, ""]:
     """Mean over `index` of |y_i - prediction from all other points|^2."""
     predictions = predict(index, exclude=index)
@@ -40,14 +40,14 @@ def leave_one_out(
 
 
 def training_error(
-    predict: Callable, smoother: Callable, targets: Float[Array, "n v"], index: Int[Array, "b"]
+    predict: Callable[..., Array], smoother: Callable[[], Array], targets: Float[Array, "n v"], index: Int[Array, "b"]
 ) -> Float[Array, ""]:
     """Mean over `index` of |y_i - prediction from all points, including point i|^2."""
     return jnp.mean(jnp.sum(jnp.square(targets[index] - predict(index)), axis=-1))
 
 
 def aicc(
-    predict: Callable, smoother: Callable, targets: Float[Array, "n v"], index: Int[Array, "b"]
+    predict: Callable[..., Array], smoother: Callable[[], Array], targets: Float[Array, "n v"], index: Int[Array, "b"]
 ) -> Float[Array, ""]:
     """Corrected Akaike criterion of all points; inf if the fit has as many parameters as there are points."""
     weights = smoother()

@@ -43,14 +43,22 @@ class Readout(NamedTuple):
     step. Training losses contain dropout and label smoothing, log-probabilities do not.
     """
 
-    losses: Callable  # (readout [..., d], targets [...]) -> (training loss [...], negative log-likelihood [...])
-    log_probs: Callable  # readout [..., d] -> log p(word) [..., v]
-    nll_and_correct: Callable  # (readout [..., d], targets [...]) -> (nll, 1 for the most probable word), each [...]
-    top_k: Callable  # (readout [..., d], k) -> (log-probabilities, words) of the k most probable words, each [..., k]
-    row_losses: Callable  # (memory, steps, rows [b, t, n, s] or None, targets [b, t]) -> (loss, nll), each [b, t, n]
-    row_log_probs: Callable  # (memory, steps, rows [..., n, s] or None) -> log p(word) [..., n, v]
-    embed: Callable  # target tokens [...] -> embeddings [..., e]
-    scores: Callable  # (query [b, t, q], memory) -> unnormalized scores of the keys [b, t, s]
+    losses: Callable[
+        ..., tuple[Array, Array]
+    ]  # (readout [..., d], targets [...]) -> (training loss [...], negative log-likelihood [...])
+    log_probs: Callable[..., Array]  # readout [..., d] -> log p(word) [..., v]
+    nll_and_correct: Callable[
+        ..., tuple[Array, Array]
+    ]  # (readout [..., d], targets [...]) -> (nll, 1 for the most probable word), each [...]
+    top_k: Callable[
+        ..., tuple[Array, Array]
+    ]  # (readout [..., d], k) -> (log-probabilities, words) of the k most probable words, each [..., k]
+    row_losses: Callable[
+        ..., tuple[Array, Array]
+    ]  # (memory, steps, rows [b, t, n, s] or None, targets [b, t]) -> (loss, nll), each [b, t, n]
+    row_log_probs: Callable[..., Array]  # (memory, steps, rows [..., n, s] or None) -> log p(word) [..., n, v]
+    embed: Callable[[Array], Array]  # target tokens [...] -> embeddings [..., e]
+    scores: Callable[..., Array]  # (query [b, t, q], memory) -> unnormalized scores of the keys [b, t, s]
     vocab_size: int
     step: Int[Array, ""] | int = 0  # updates so far, in training
 

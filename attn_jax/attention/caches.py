@@ -41,6 +41,18 @@ class Order(NamedTuple):
         return None if self.mask is None else self.mask(query[..., :, None], key[..., None, :])
 
 
+class Branch(NamedTuple):
+    """The next tokens of the beams of a sentence, whose keys have places in one cache; see models/transformer/beams.py.
+
+    Attributes:
+        place: place of the first of these keys in the cache; the others follow.
+        seen: True for the keys that a beam reads: of the tokens of its own hypothesis.
+    """
+
+    place: Int[Array, ""]
+    seen: Bool[Array, "b n k"]
+
+
 EVERYWHERE, CAUSAL = Order(None), Order(causal)
 
 
@@ -100,6 +112,12 @@ def add(cache: Entries, new: Entries, order: Order) -> Entries:
     at = jnp.where(at < 0, room, at)
     put = by_compiler(jax.vmap(lambda old, one, place: old.at[..., place, :].set(one, mode="drop")))
     return jax.tree.map(lambda old, one: put(old, one.astype(old.dtype), at), cache, new)
+
+
+def add_at(cache: Entries, new: Entries, place: Int[Array, ""]) -> Entries:
+    """Writes new keys at this place and the places after it, the same in all rows: in one piece, in place."""
+    put = jax.lax.dynamic_update_slice_in_dim
+    return jax.tree.map(lambda old, one: put(old, one.astype(old.dtype), place, old.ndim - 2), cache, new)
 
 
 def check_room(positions: Int[Array, "b n"], room: int) -> None:

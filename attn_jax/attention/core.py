@@ -9,6 +9,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.arguments import check_bias, check_memory, check_no_more, check_query, check_rng
@@ -33,6 +34,8 @@ from attn_jax.attention.parts import (
 from attn_jax.attention.reads import certain
 from attn_jax.attention.scores.base import Score
 from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray, floating
+
+FEW = 8  # queries
 
 
 class Attention(nn.Module, kw_only=True):
@@ -281,6 +284,11 @@ def _places(call: Call) -> tuple[Int[Array, "q 1"], Int[Array, " k"]]:
 
 
 def _fits_kernel(call: Call, values: Array) -> bool:
-    """Tells whether the fused kernel, which computes in float32 at most, accepts the types and widths of the arrays."""
+    """Tells whether the fused kernel, which computes in float32 at most, accepts the types and widths of the arrays.
+
+    On a CPU the kernel is the plain formula of transposed arrays, which is slower for few queries, as in decoding.
+    """
+    if call.query.shape[-2] <= FEW and jax.default_backend() == "cpu":
+        return False
     one_type = call.query.dtype == call.keys.dtype == values.dtype != jnp.float64
     return one_type and values.shape[-1] == call.query.shape[-1]

@@ -91,6 +91,7 @@ class Forgetting(MapWrapper, kw_only=True):
     num_heads: int
     decay_time: float = 0.0
     dtype: Dtype = jnp.float32
+    counts_keys = True  # the gates of all keys between a key and the query
 
     def setup(self):
         self.gates = ForgetGates(num_heads=self.num_heads, decay_time=self.decay_time, dtype=self.dtype)

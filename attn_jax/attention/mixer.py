@@ -48,6 +48,11 @@ class Mixer(nn.Module, kw_only=True):
 
         def apply(self, *args: Any, **kwargs: Any) -> Any: ...
 
+    @property
+    def branches(self) -> bool:
+        """Tells whether `extend` takes a `branch`, for the beams of a search; see attention/caches.py."""
+        return False
+
     def setup(self):
         self.out = self._projection(self.features)
         if self.gate:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from attn_jax.attention import caches
 from attn_jax.attention.arguments import check_array, check_memory, check_no_more
 from attn_jax.attention.blockwise import PositionFunction
-from attn_jax.attention.caches import Entries
+from attn_jax.attention.caches import Branch, Entries
 from attn_jax.attention.core import Attended, Attention, Memory
 from attn_jax.attention.masks import check_mask, checked_masks, places
 from attn_jax.attention.mixer import DistanceBias, Mixer, head_width, split
@@ -58,6 +58,10 @@ class MultiHead(Mixer, kw_only=True):
     @property
     def _num_kv(self) -> int:
         return self.num_kv_heads or self.num_heads
+
+    @property
+    def branches(self) -> bool:
+        return not (self.order.latest or self.attention.block_size or self.attention.map.needs_all_keys)
 
     @property
     def samples(self) -> bool:
@@ -151,11 +155,14 @@ class MultiHead(Mixer, kw_only=True):
         key_mask: Bool[Array, "b n"],
         positions: Int[Array, "b n"],
         cache: Entries | None = None,
+        branch: Branch | None = None,
         bias: DistanceBias | None = None,
         rng: PRNGKeyArray | None = None,
         train: bool = False,
     ) -> tuple[Entries, Attended]:
         """Attends from x to x and to the cache; see Mixer.extend.
+
+        With a `branch`, x are the next tokens of n beams at the same position, each of which reads its own keys.
 
         Raises:
             ValueError: the map changes when it is read, such as Selective, and the heads are not causal; the cache is
@@ -165,7 +172,10 @@ class MultiHead(Mixer, kw_only=True):
             raise ValueError(f"{describe(self.attention.map)} needs causal keys: a query changes what later ones read")
         memory = self.prepare(x, key_mask=key_mask, positions=positions)
         entries, mask = Entries.of(memory), self.order.mask
-        if cache is not None:
+        if cache is not None and branch is not None:
+            entries = caches.add_at(cache, entries, branch.place)
+            memory, mask = entries.memory(), branch.seen
+        elif cache is not None:
             entries = caches.add(cache, entries, self.order)
             memory = entries.memory()
             # A cache contains no key after a single query, unless the query is padding.

@@ -79,6 +79,7 @@ class Part(nn.Module, kw_only=True):
     random: ClassVar[bool] = False  # whether it uses the rng of a call
     reads_previous: ClassVar[bool] = False  # whether it needs the weights of the step before
     changes_keys: ClassVar[bool] = False  # whether a read changes the stored form of the keys; see Map.read_by
+    counts_keys: ClassVar[bool] = False  # whether keys that a mask hides from a query have an influence on its weights
 
     @property
     def inside(self) -> tuple["Part", ...]:
@@ -108,6 +109,11 @@ class Part(nn.Module, kw_only=True):
     def keeps_readers(self) -> bool:
         """Tells whether reading changes the stored form of the keys, in this part or a part inside."""
         return self.changes_keys or any(part.keeps_readers for part in self.inside)
+
+    @property
+    def needs_all_keys(self) -> bool:
+        """Tells whether keys that a mask hides from a query have an influence, in this part or a part inside."""
+        return self.counts_keys or any(part.needs_all_keys for part in self.inside)
 
     @property
     def per_head(self) -> bool:

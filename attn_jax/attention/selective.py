@@ -60,6 +60,7 @@ class Selective(MapWrapper, kw_only=True):
     """
 
     changes_keys = True
+    counts_keys = True  # selections of all earlier queries
 
     def prepare(self, new: NewKeys) -> PyTree:
         first = new.keys[..., :1, :, :1]

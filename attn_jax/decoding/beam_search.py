@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.decoding.decode import Hypotheses, Step, candidates, checked_limits, is_going_on
+from attn_jax.decoding.decode import Growth, Hypotheses, Step, candidates, checked_limits, run
 from attn_jax.token_ids import NEVER_GENERATED
-from attn_jax.types import Array, Bool, Float, Int, PyTree
+from attn_jax.types import Array, Bool, Callable, Float, Int, PyTree
+
+# (memory, state, token [b, k], parent [b, k], n) -> (state, log_probs [b, k, n], tokens [b, k, n])
+BeamStep = Callable[[PyTree, PyTree, Array, Array, int], tuple[PyTree, Array, Array]]
 
 
 def length_penalty_of(length: Int[Array, "..."], length_penalty: float | Float[Array, ""]) -> Float[Array, "..."]:
@@ -38,8 +41,22 @@ def _join(first: Hypotheses, second: Hypotheses) -> Hypotheses:
     return jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), first, second)
 
 
+def reordering(step: Step) -> BeamStep:
+    """Makes a step of all beams from a step of one: takes the states of the parents, then vmaps over the beams."""
+
+    def step_beams(memory, state, token, parent, n):
+        vmapped = jax.vmap(lambda memory, state, token: step(memory, state, token, n), (None, 1, 1), 1)
+        return vmapped(memory, _take(state, parent), token)
+
+    return step_beams
+
+
+def _of_beams(grow: Callable[[PyTree, int], PyTree]) -> Callable[[PyTree, int], PyTree]:
+    return lambda state, length: jax.vmap(lambda state: grow(state, length), 1, 1)(state)
+
+
 def beam_search(
-    step: Step,
+    step: Step | BeamStep,
     memory: PyTree,
     state: PyTree,
     *,
@@ -51,6 +68,8 @@ def beam_search(
     eos: int,
     pad: int,
     forbidden: Sequence[int] = NEVER_GENERATED,
+    growth: Growth | None = None,
+    follows: bool = False,
 ) -> Hypotheses:
     """Finds the `beam_size` best sentences, best first, by score = log_prob / ((5 + length) / 6) ** length_penalty.
 
@@ -64,7 +83,9 @@ def beam_search(
     and if there are still too few, empty rows with log_prob and score -inf. A beam of 1 without a length penalty is
     greedy; a beam as wide as there are prefixes is an exhaustive search.
 
-    `memory` is not copied for each beam: `step` is vmapped over a second axis of `state` and token only.
+    `memory` is not copied for each beam: `step` is vmapped over a second axis of `state` and token only. If it
+    `follows`, `step` is a BeamStep and `state` the state of all beams: it is told the parent of each hypothesis, and
+    reorders its state by itself, or need not (see models/transformer/beams.py).
 
     Raises:
         ValueError: beam_size or max_length < 1, or `limits` are not [b].
@@ -72,21 +93,21 @@ def beam_search(
     if beam_size < 1:
         raise ValueError(f"beam_size is {beam_size}; expected at least 1")
     limits = checked_limits(limits, max_length)
-    # The best 2k extensions of all beams are among the best 2k of each.
-    step_best = lambda memory, state, token: step(memory, state, token, 2 * beam_size + len(forbidden))  # noqa: E731
-    step_beams = jax.vmap(step_best, in_axes=(None, 1, 1), out_axes=1)
+    if not follows:
+        step, state = reordering(step), jax.tree.map(lambda x: jnp.repeat(x[:, None], beam_size, axis=1), state)
+        growth = growth and growth._replace(grow=_of_beams(growth.grow))
+    num_best = 2 * beam_size + len(forbidden)  # the best 2k extensions of all beams are among the best 2k of each
 
     def advance(beams: Beams) -> Beams:
-        state, log_probs, tokens_t = step_beams(memory, beams.state, beams.token)
+        state, log_probs, tokens_t = step(memory, beams.state, beams.token, beams.parent, num_best)
         log_probs = candidates(log_probs.astype(jnp.float32), tokens_t, forbidden)
         extensions = _extend(beams, log_probs, tokens_t, length_penalty)
         ended = _keep_ended(beams, extensions, eos)
-        token, state, alive = _keep_alive(beams, extensions, eos, state)
-        beams = beams._replace(t=beams.t + 1, token=token, state=state, alive=alive, ended=ended)
+        token, parent, alive = _keep_alive(beams, extensions, eos)
+        beams = Beams(beams.t + 1, token, parent, state, alive, ended, beams.done)
         return beams._replace(done=_is_done(beams, limits, length_penalty))
 
-    beams = _start_beams(state, beam_size, max_length, limits, bos, pad)
-    beams = jax.lax.while_loop(is_going_on, advance, beams)
+    beams = run(advance, _start_beams(state, beam_size, max_length, limits, bos, pad), growth)
     return _ended_first(beams.ended, beams.alive, pad)
 
 
@@ -95,7 +116,8 @@ class Beams(NamedTuple):
 
     t: Int[Array, ""]
     token: Int[Array, "b k"]  # last token of each alive hypothesis
-    state: PyTree  # state of `step`, with an axis of beams after b
+    parent: Int[Array, "b k"]  # the hypothesis of the step before that it extends
+    state: PyTree  # state of `step`, in the order of the step before
     alive: Hypotheses  # best first
     ended: Hypotheses  # best first; a score of -inf marks an empty place
     done: Bool[Array, "b"]
@@ -116,8 +138,8 @@ def _start_beams(state: PyTree, k: int, max_length: int, limits: Int[Array, "b"]
     empty = impossible._replace(
         log_prob=impossible.log_prob.at[:, 0].set(0.0), score=impossible.score.at[:, 0].set(0.0)
     )
-    state = jax.tree.map(lambda x: jnp.repeat(x[:, None], k, axis=1), state)
-    return Beams(jnp.int32(0), jnp.full(shape, bos, jnp.int32), state, empty, impossible, limits == 0)
+    own = jnp.broadcast_to(jnp.arange(k, dtype=jnp.int32), shape)
+    return Beams(jnp.int32(0), jnp.full(shape, bos, jnp.int32), own, state, empty, impossible, limits == 0)
 
 
 def _extend(
@@ -147,14 +169,14 @@ def _keep_ended(beams: Beams, extensions: Extensions, eos: int) -> Hypotheses:
 
 
 def _keep_alive(
-    beams: Beams, extensions: Extensions, eos: int, state: PyTree
-) -> tuple[Int[Array, "b k"], PyTree, Hypotheses]:
-    """Returns (token, state, alive) of the best k extensions without eos; `state` is the state after the step."""
+    beams: Beams, extensions: Extensions, eos: int
+) -> tuple[Int[Array, "b k"], Int[Array, "b k"], Hypotheses]:
+    """Returns (token, parent, alive) of the best k extensions without eos."""
     going_on = _only(extensions.hypotheses, extensions.token != eos)
     best = _best(going_on.score, extensions._replace(hypotheses=going_on), beams.token.shape[1])
     # Finished rows do not change; their state is still updated, but not used.
     keep = jax.vmap(lambda done, *both: jax.tree.map(partial(jnp.where, done), *both))
-    return best.token, _take(state, best.parent), keep(beams.done, beams.alive, best.hypotheses)
+    return best.token, best.parent, keep(beams.done, beams.alive, best.hypotheses)
 
 
 def _is_done(beams: Beams, limits: Int[Array, "b"], length_penalty: float | Float[Array, ""]) -> Bool[Array, "b"]:

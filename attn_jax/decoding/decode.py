@@ -27,6 +27,39 @@ from attn_jax.token_ids import NEVER_GENERATED
 from attn_jax.types import Array, Bool, Callable, Float, Int, PyTree
 
 Step = Callable[[PyTree, PyTree, Array, int | None], tuple[PyTree, Array, Array]]
+FIRST_ROOM = 16  # steps that a state has room for at first
+
+
+class Growth(NamedTuple):
+    """A state of `step` that grows: each step of a Transformer reads all places of its caches, also empty ones.
+
+    Attributes:
+        grow: (state, number of steps) -> the state with room for so many steps in all.
+        rooms: numbers of steps that there is room for, one after the other; the first is that of the given state, the
+            last is max_length.
+    """
+
+    grow: Callable[[PyTree, int], PyTree]
+    rooms: Sequence[int]
+
+
+def rooms_of(max_length: int) -> list[int]:
+    """Returns rooms for Growth: about twice as many steps each time, up to `max_length`."""
+    rooms = [FIRST_ROOM]
+    while 3 * rooms[-1] < 2 * max_length:
+        rooms.append(2 * rooms[-1])
+    return [*rooms[:-1], max_length]
+
+
+def run(advance: Callable[[Any], Any], now: Any, growth: Growth | None) -> Any:
+    """Calls now = advance(now) until all rows are done, with a state that grows; under jit one loop for each room."""
+    if growth is None:
+        return jax.lax.while_loop(is_going_on, advance, now)
+    for i, room in enumerate(growth.rooms):
+        if i:
+            now = now._replace(state=growth.grow(now.state, room))
+        now = jax.lax.while_loop(lambda now, room=room: is_going_on(now) & (now.t < room), advance, now)
+    return now
 
 
 class Hypotheses(NamedTuple):
@@ -67,7 +100,7 @@ class Generated(NamedTuple):
     done: Bool[Array, "b"]
 
 
-def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, pad, forbidden) -> Hypotheses:
+def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, pad, forbidden, growth) -> Hypotheses:
     """Generates one sentence per row; choose(t, candidates [b, n]) returns the index [b] of the next token.
 
     The candidates are log_probs of the k most probable tokens, -inf for forbidden ones.
@@ -94,7 +127,7 @@ def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, p
         length=jnp.zeros(limits.shape, jnp.int32),
         done=limits == 0,
     )
-    end = jax.lax.while_loop(is_going_on, advance, start)
+    end = run(advance, start, growth)
     return Hypotheses(end.tokens, end.log_prob, end.length, score=end.log_prob)
 
 
@@ -114,6 +147,7 @@ def greedy(
     eos: int,
     pad: int,
     forbidden: Sequence[int] = NEVER_GENERATED,
+    growth: Growth | None = None,
 ) -> Hypotheses:
     """Takes the most probable token at each step.
 
@@ -124,7 +158,7 @@ def greedy(
     def choose(t, candidates):
         return jnp.argmax(candidates, axis=-1).astype(jnp.int32)
 
-    common = dict(max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad, forbidden=forbidden)
+    common = dict(max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad, forbidden=forbidden, growth=growth)
     return _generate(step, memory, state, choose, k=1, **common)
 
 
@@ -143,6 +177,7 @@ def sample(
     eos: int,
     pad: int,
     forbidden: Sequence[int] = NEVER_GENERATED,
+    growth: Growth | None = None,
 ) -> Hypotheses:
     """Samples tokens from softmax(log_probs / temperature), cut to the `top_k` best, then to the nucleus of `top_p`.
 
@@ -179,7 +214,7 @@ def sample(
         rank = jax.vmap(jax.random.categorical)(rngs_t, logits)
         return jnp.take_along_axis(places, rank[:, None], axis=1)[:, 0].astype(jnp.int32)
 
-    common = dict(max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad, forbidden=forbidden)
+    common = dict(max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad, forbidden=forbidden, growth=growth)
     return _generate(step, memory, state, choose, k=top_k or None, **common)
 
 

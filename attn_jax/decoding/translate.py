@@ -13,7 +13,7 @@ from attn_jax.data.batching import EncodedPairs, encode_pairs, eval_batches, rou
 from attn_jax.data.buckets import make_buckets
 from attn_jax.data.pairs import Pairs
 from attn_jax.data.vocabulary import Vocabulary
-from attn_jax.decoding.decode import Hypotheses
+from attn_jax.decoding.decode import Growth, Hypotheses, rooms_of
 from attn_jax.decoding.options import DecodeOptions
 from attn_jax.decoding.unknown_words import replace_unk
 from attn_jax.models.base import Model
@@ -31,6 +31,26 @@ class Translation(NamedTuple):
     log_prob: float  # log-probability of the tokens, eos included
     score: float  # log_prob / length penalty
     ids: tuple[int, ...] | None = None  # token ids without eos; None: unknown
+
+
+def begin(model: Model, params: Params, source: Source, length: int, beam_size: int = 0) -> dict[str, Any]:
+    """Reads the sources: returns the step, memory, state and growth of a search, and whether it follows beams.
+
+    Args:
+        model: functions of (params, batch).
+        params: parameters of the model.
+        source: of all sentences.
+        length: largest number of tokens of an output.
+        beam_size: 0: for a search without beams.
+    """
+    rooms = rooms_of(length) if model.grows else [length]
+    growth = Growth(partial(model.grow, params), rooms)
+    if beam_size and model.follows_beams:
+        memory, state = model.start_beams(params, source, rooms[0], beam_size)
+        step = partial(model.step_beams, params)
+        return dict(step=step, memory=memory, state=state, growth=growth, follows=True)
+    memory, state = model.start(params, source, rooms[0])
+    return dict(step=partial(model.step_top_k, params), memory=memory, state=state, growth=growth)
 
 
 class Translator:
@@ -152,12 +172,10 @@ class Translator:
         options = self.options
         # Every step reads the whole caches of the decode state, so their length is that of the longest possible output.
         length = int(self._most(source.shape[1])) if self._by_length else options.max_length
-        memory, state = self.model.start(params, source, length)
-        step = partial(self.model.step_top_k, params)
         method = options.method
         arguments = method.arguments | dict(max_length=length, limits=limits, bos=BOS, eos=EOS, pad=PAD)
-        arguments["forbidden"] = options.forbidden
-        search = partial(method.search, step, memory, state, **arguments)
+        arguments |= begin(self.model, params, source, length, arguments.get("beam_size", 0))
+        search = partial(method.search, **arguments, forbidden=options.forbidden)
         if method.is_random:
             rngs = [jax.vmap(jax.random.fold_in, (None, 0))(self._rng_of(j), numbers) for j in range(options.n_best)]
             if options.n_best > 1:

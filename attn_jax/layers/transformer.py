@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from attn_jax.attention import Attended
+from attn_jax.attention.caches import Branch
 from attn_jax.attention.convolution import ShortConvolution
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.masks import checked_masks
@@ -89,11 +90,12 @@ class TransformerLayer(nn.Module, kw_only=True):
         bias: DistanceBias | None = None,
         source: PyTree = None,
         cache: PyTree = None,
+        branch: Branch | None = None,
         train: bool = False,
     ) -> tuple[Float[Array, "b q d"], PyTree, Reads]:
         """Returns (new x, cache extended by x, results of attention); see `before_source`."""
         x, cache, own = self.before_source(
-            x, key_mask=key_mask, positions=positions, bias=bias, cache=cache, train=train
+            x, key_mask=key_mask, positions=positions, bias=bias, cache=cache, branch=branch, train=train
         )
         if source is None:
             return self.feed_forward(x, train=train), cache, Reads(own)
@@ -109,12 +111,13 @@ class TransformerLayer(nn.Module, kw_only=True):
         positions: Int[Array, "b q"],
         bias: DistanceBias | None = None,
         cache: PyTree = None,
+        branch: Branch | None = None,
         train: bool = False,
     ) -> tuple[Float[Array, "b q d"], PyTree, Attended]:
         """Self-attention of x: returns (new x, cache extended by x, contexts and weights).
 
         `key_mask` is False at padding of x; `bias` is added to the scores of self-attention. With a `cache`, x follows
-        the positions in it.
+        the positions in it; with a `branch` as well, x is the next position of each beam.
         """
         inner = self.self_norm(x) if self.norm_first else x
         if self.convolution:
@@ -129,6 +132,7 @@ class TransformerLayer(nn.Module, kw_only=True):
             bias=bias,
             rng=self._sample_rng(self.self_attention, train),
             train=train,
+            **({} if branch is None else {"branch": branch}),
         )
         cache = Convolved(cache, recent) if self.convolution else cache
         return self._add(self.self_norm, x, attended.context, train), cache, attended
@@ -151,6 +155,11 @@ class TransformerLayer(nn.Module, kw_only=True):
         inner = self.feed_forward_norm(x) if self.norm_first else x
         hidden = self.drop(self.activation(self.inner(inner)), deterministic=not train)
         return self._add(self.feed_forward_norm, x, self.outer(hidden), train)
+
+    @property
+    def branches(self) -> bool:
+        """Tells whether the beams of a search can share a cache."""
+        return not self.convolution and self.make_attention().branches
 
     def start(self, batch_size: int, length: int) -> PyTree:
         """Makes a cache with room for `length` positions."""
@@ -217,15 +226,15 @@ class TransformerStack(Encoder, kw_only=True):
         """Returns the memory of the source for each layer."""
         return tuple(layer.source_attention.prepare(states, key_mask=mask) for layer in self.layers)
 
-    def start(self, batch_size: int, length: int) -> tuple[PyTree, ...]:
-        """Makes an empty cache for each layer, with room for `length` positions."""
+    def start(self, batch_size: int, length: int, beams: int = 1) -> tuple[PyTree, ...]:
+        """Makes an empty cache for each layer, with room for `length` positions of so many beams."""
         self.positions.check(length)
-        return tuple(layer.start(batch_size, length) for layer in self.layers)
+        return tuple(layer.start(batch_size, length * beams) for layer in self.layers)
 
-    def grow(self, caches: tuple[PyTree, ...], length: int) -> tuple[PyTree, ...]:
-        """Enlarges the caches to `length` positions."""
+    def grow(self, caches: tuple[PyTree, ...], length: int, places: int = 0) -> tuple[PyTree, ...]:
+        """Enlarges the caches to `length` positions, in as many `places` unless there are more."""
         self.positions.check(length)
-        return tuple(layer.grow(cache, length) for layer, cache in zip(self.layers, caches, strict=True))
+        return tuple(layer.grow(cache, places or length) for layer, cache in zip(self.layers, caches, strict=True))
 
     @checked_masks
     def run(
@@ -236,6 +245,7 @@ class TransformerStack(Encoder, kw_only=True):
         positions: Int[Array, "b n"] | None = None,
         caches: tuple[PyTree, ...] | None = None,
         source: tuple[PyTree, ...] | None = None,
+        branch: Branch | None = None,
         train: bool = False,
     ) -> tuple[Float[Array, "b n d"], tuple[PyTree, ...], tuple[Reads, ...]]:
         """Computes n positions at once: returns (states, extended caches, results of attention of each layer).
@@ -246,6 +256,7 @@ class TransformerStack(Encoder, kw_only=True):
             positions: increasing, after the positions in the caches; None: 0 ... n - 1.
             caches: cache of earlier positions for each layer; None: there are none.
             source: result of `read_source`.
+            branch: the n positions are the next one of n beams, see attention/caches.py.
             train: whether to apply dropout.
         """
         if positions is None:
@@ -254,7 +265,7 @@ class TransformerStack(Encoder, kw_only=True):
 
         def apply(layer, x, **arguments):
             # `train` and `bias` are closed over, since nn.remat traces all arguments.
-            return layer(x, **arguments, bias=bias, train=train)
+            return layer(x, **arguments, bias=bias, branch=branch, train=train)
 
         apply = nn.remat(apply) if self.remat else apply
         x = self.drop(self.positions.embed(embedded, positions), deterministic=not train)

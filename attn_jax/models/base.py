@@ -12,6 +12,7 @@ Picture.
     start(params, source [b, s], length) -> (memory, decode state)        decoding, of at most `length` tokens
     step(params, memory, decode state, token [b]) -> (decode state, log_probs [b, v])
     step_top_k(params, memory, decode state, token [b], k) -> (decode state, log_probs [b, k], tokens [b, k])
+    grow(params, decode state, length) -> decode state with more room; start_beams, step_beams: see beam_search.py
 
 `Model` makes these functions from a flax module, and only here does the rest of the package depend on flax: a port to
 another module library replaces only attention/, layers/, outputs/ and models/.
@@ -158,6 +159,40 @@ class Model:
         needed.
         """
         return self.module.apply({"params": params}, source, length, method="start")
+
+    @property
+    def grows(self) -> bool:
+        """Tells whether room for steps costs time, so that a decode state should grow."""
+        return self.module.grows
+
+    @property
+    def follows_beams(self) -> bool:
+        """Tells whether there are `start_beams` and `step_beams`, for beams that a search need not reorder."""
+        return self.module.follows_beams
+
+    def start_beams(self, params: Params, source: Source, length: int, beams: int) -> tuple[PyTree, PyTree]:
+        """Returns (memory, decode state of all beams), with room for `length` steps."""
+        return self.module.apply({"params": params}, source, length, beams, method="start_beams")
+
+    def step_beams(
+        self,
+        params: Params,
+        memory: PyTree,
+        state: PyTree,
+        token: Int[Array, "b k"],
+        parent: Int[Array, "b k"],
+        n: int,
+    ) -> tuple[PyTree, Float[Array, "b k n"], Int[Array, "b k n"]]:
+        """Returns (decode state, log-probabilities, tokens) of the n best next tokens of each beam, best first.
+
+        Before, hypothesis `parent` becomes the hypothesis of each beam, which `token` extends.
+        """
+        state, best = self.module.apply({"params": params}, memory, state, token, parent, n, method="step_beams")
+        return state, *best
+
+    def grow(self, params: Params, state: PyTree, length: int) -> PyTree:
+        """Returns the decode state, of `start` or `start_beams`, with room for `length` steps in all."""
+        return self.module.apply({"params": params}, state, length, method="grow")
 
     def step(
         self, params: Params, memory: PyTree, state: PyTree, token: Int[Array, "b"]

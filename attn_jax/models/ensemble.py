@@ -22,6 +22,14 @@ class Ensemble(Model):
     means as well.
     """
 
+    @property
+    def follows_beams(self) -> bool:
+        """Tells whether a search need not reorder beams: it has to."""
+        return False
+
+    def grow(self, params: Params, state: PyTree, length: int) -> PyTree:
+        return jax.vmap(partial(super().grow, length=length), (0, 1), 1)(params, state)
+
     def start(self, params: Params, source: Source, length: int = 100) -> tuple[PyTree, PyTree]:
         """Returns (memory, decode state), with the axis of n members after the batch."""
         return jax.vmap(partial(super().start, length=length), (0, None), 1)(params, source)
@@ -94,6 +102,14 @@ class MixedEnsemble(Ensemble):
     def start(self, params: Params, source: Source, length: int = 100) -> tuple[PyTree, PyTree]:
         memories, states = zip(*(m.start(p, source, length) for m, p in self._pairs(params)), strict=True)
         return memories, states
+
+    @property
+    def grows(self) -> bool:
+        """Tells whether room for steps costs time in any of the models."""
+        return any(member.grows for member in self.members)
+
+    def grow(self, params: Params, state: PyTree, length: int) -> PyTree:
+        return tuple(m.grow(own, s, length) for (m, own), s in zip(self._pairs(params), state, strict=True))
 
     def step(
         self, params: Params, memory: PyTree, state: PyTree, token: Int[Array, "b"]

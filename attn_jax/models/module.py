@@ -33,6 +33,7 @@ class SequenceModule(nn.Module, kw_only=True):
     continue_source: ClassVar[bool] = False  # the source is the beginning of the target: eos, bos, source, target
     reads_tags: ClassVar[bool] = False  # a source "text eos tags" is split into text and tags; see tags.py
     is_latent: ClassVar[bool] = False  # hard attention: reads one key at a time, sampled from the weights
+    grows: ClassVar[bool] = False  # room for steps costs time, and `grow` makes more of it
     takes_step: ClassVar[bool] = False  # the fourth argument of `losses` is the number of updates so far
 
     def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
@@ -54,6 +55,26 @@ class SequenceModule(nn.Module, kw_only=True):
     def start(self, source: Source, length: int) -> tuple[PyTree, PyTree]:
         """Returns (memory, decode state), with room for `length` steps."""
         raise NotImplementedError
+
+    @property
+    def follows_beams(self) -> bool:
+        """Tells whether there are `start_beams` and `step_beams`, for beams that a search need not reorder."""
+        return False
+
+    def start_beams(self, source: Source, length: int, beams: int) -> tuple[PyTree, PyTree]:
+        """Returns (memory, decode state of all beams), with room for `length` steps."""
+        raise NotImplementedError
+
+    def step_beams(self, memory: PyTree, state: PyTree, token: Int[Array, "b k"], parent: Int[Array, "b k"], n: int):
+        """Returns (decode state after the `token` of each beam, (log-probabilities, tokens) of the n best next ones).
+
+        Before, hypothesis `parent` becomes the hypothesis of each beam.
+        """
+        raise NotImplementedError
+
+    def grow(self, state: PyTree, length: int) -> PyTree:
+        """Returns the decode state with room for `length` steps in all."""
+        return state
 
     def step(self, memory: PyTree, state: PyTree, token: Int[Array, "b"]) -> tuple[PyTree, Float[Array, "b v"]]:
         """Returns (decode state after `token`, log p(next token))."""

@@ -32,6 +32,7 @@ from attn_jax.data.batching import EncodedPairs
 from attn_jax.data.sizes import TextSizes
 from attn_jax.decoding.beam_search import beam_search
 from attn_jax.decoding.decode import greedy
+from attn_jax.decoding.translate import begin
 from attn_jax.models.base import Model
 from attn_jax.runs.options import resolve
 from attn_jax.token_ids import BOS, EOS, PAD
@@ -69,12 +70,12 @@ def without_eos(params: Params) -> Params:
 def our_search(model: Model, params: Params, beams: int, max_length: int) -> Callable[[Batch], np.ndarray]:
     """Returns a function from a batch to its tokens, compiled once for each shape."""
     search = greedy if beams == 1 else partial(beam_search, beam_size=beams)
+    size = 0 if beams == 1 else beams
 
     @jax.jit
     def run(params, source, limits):
-        memory, state = model.start(params, source, max_length)
-        step = partial(model.step_top_k, params)
-        return search(step, memory, state, max_length=max_length, limits=limits, bos=BOS, eos=EOS, pad=PAD).tokens
+        given = begin(model, params, source, max_length, size)
+        return search(**given, max_length=max_length, limits=limits, bos=BOS, eos=EOS, pad=PAD).tokens
 
     def translate(batch: Batch) -> np.ndarray:
         tokens = np.asarray(run(params, *batch))

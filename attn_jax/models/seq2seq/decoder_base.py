@@ -108,7 +108,12 @@ class Decoder(nn.Module, kw_only=True):
     selector: bool = False  # multiply the context by one number, see `select`
     coverage: bool = False  # the score also depends on the coverage, the sum of earlier weights of each key
     uses_attention: ClassVar[bool] = True  # False: `attention` stays None
+    grows: ClassVar[bool] = False  # see SequenceModule
     takes_self_attention: ClassVar[bool] = False  # whether there is a field `self_attention`
+
+    def grow(self, state: DecodeState, length: int) -> DecodeState:
+        """Returns the state with room for `length` steps in all."""
+        return state
 
     def setup(self):
         self.combine = ConcatDense(features=self.features, dtype=self.stack.dtype)

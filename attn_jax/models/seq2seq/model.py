@@ -188,6 +188,13 @@ class Seq2SeqModule(SequenceModule, kw_only=True):
         state = state.replace(copied=self.objective.copied(source))
         return memory, (state, self.objective.start(self.make_readout(), memory))
 
+    @property
+    def grows(self) -> bool:
+        return self.decoder.grows
+
+    def grow(self, state: tuple[DecodeState, PyTree], length: int) -> tuple[DecodeState, PyTree]:
+        return self.decoder.grow(state[0], length), state[1]
+
     def step(self, memory: PyTree, state: tuple[DecodeState, PyTree], token: Int[Array, "b"]):
         decoder_state, objective_state = state
         decoder_state, steps = self._advance(memory, decoder_state, token)

@@ -40,6 +40,7 @@ class TransformerDecoder(Decoder, kw_only=True):
     stack: TransformerStack
     make_layer: Callable[..., TransformerLayer]
     num_states: ClassVar[int] = 1
+    grows: ClassVar[bool] = True
     feeds_attention: ClassVar[bool] = False
 
     def setup(self):
@@ -56,6 +57,10 @@ class TransformerDecoder(Decoder, kw_only=True):
         caches = self.stack.start(size, length), self.last.start(size, length)
         state = DecodeState(layers=caches, fed=nothing, position=position, weights=nothing, tags=encoded.tags)
         return self.remember(encoded), state
+
+    def grow(self, state: DecodeState, length: int) -> DecodeState:
+        before, last = state.layers
+        return state.replace(layers=(self.stack.grow(before, length), self.last.grow(last, length)))
 
     def remember(self, encoded: EncoderStates) -> SourceMemory:
         layers = self.stack.read_source(encoded.states, encoded.mask)

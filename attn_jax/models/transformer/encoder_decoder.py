@@ -1,5 +1,7 @@
 """The Transformer of Vaswani et al. 2017 (arXiv 1706.03762): an encoder, and a decoder that reads it."""
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ from attn_jax.layers.embedding import Embedding
 from attn_jax.layers.transformer import TransformerStack
 from attn_jax.models.module import DECODER, ENCODER, TO_SOURCE, Maps, SequenceModule, of_layers
 from attn_jax.models.tags import Tags, TypedTags, split_tags
+from attn_jax.models.transformer.beams import BeamState
 from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree, Source
 
@@ -18,6 +21,15 @@ class DecodeState(struct.PyTreeNode):
 
     position: Int[Array, "b ..."]  # position of the next token
     caches: tuple[PyTree, ...]  # for each layer, with the tokens so far
+    first: int = struct.field(pytree_node=False, default=0)  # number of places before the first token
+
+    def places(self, length: int) -> int:
+        """Returns the number of places that a cache needs for `length` steps."""
+        return self.first + length
+
+    def grown(self, caches: tuple[PyTree, ...], length: int) -> "DecodeState":
+        """Returns the state with larger caches."""
+        return self.replace(caches=caches)
 
 
 class TeacherForced(SequenceModule, kw_only=True):
@@ -25,8 +37,10 @@ class TeacherForced(SequenceModule, kw_only=True):
 
     A subclass defines the pass, unroll(source [b, s], target_in [b, t], train) -> (states of the target [b, t, d],
     mean over the heads of the last layer's attention weights on the source [b, t, s]), and a step of decoding,
-    advance(memory, decode state, token [b]) -> (decode state, states [b, d]).
+    advance(memory, decode state, token [b]) -> (decode state, states [b, d]). `causal` is its stack of causal layers.
     """
+
+    grows: ClassVar[bool] = True
 
     source_vocab_size: int
     target_vocab_size: int
@@ -65,6 +79,27 @@ class TeacherForced(SequenceModule, kw_only=True):
     def log_probs(self, states: Float[Array, "... d"]) -> Float[Array, "... v"]:
         """log p(word) of each word of the target vocabulary."""
         return self.output.log_probs(states, embedding=self.target_embedding.rows)
+
+    @property
+    def causal(self) -> TransformerStack:
+        """The stack whose caches decoding extends."""
+        raise NotImplementedError
+
+    @property
+    def follows_beams(self) -> bool:
+        return self.causal.make_layer().branches
+
+    def grow(self, state: PyTree, length: int) -> PyTree:
+        places = state.places(length)
+        return state.grown(self.causal.grow(state.caches, state.first + length, places), length)
+
+    def step_beams(self, memory: PyTree, state: BeamState, token: Int[Array, "b k"], parent: Int[Array, "b k"], n: int):
+        state, branch = state.follow(parent)
+        embedded, real = self.target_embedding(state.tokens(token)), jnp.ones(token.shape, bool)
+        given = dict(caches=state.caches, source=memory or None, branch=branch)
+        states, caches, _ = self.causal.run(embedded, real, positions=state.positions, **given)
+        best = self.output.top_k(states, min(n, self.target_vocab_size), embedding=self.target_embedding.rows)
+        return state.after_step(caches), best
 
     def step(self, memory: PyTree, state: PyTree, token: Int[Array, "b"]) -> tuple[PyTree, Float[Array, "b v"]]:
         """Returns (decode state after `token`, log p(next token))."""
@@ -136,6 +171,16 @@ class Transformer(TeacherForced, kw_only=True):
         caches = self.decoder.start(rows, length)
         return memory, DecodeState(position=jnp.zeros(rows, jnp.int32), caches=caches)
 
+    @property
+    def causal(self) -> TransformerStack:
+        return self.decoder
+
+    def start_beams(self, source: Source, length: int, beams: int) -> tuple[PyTree, BeamState]:
+        memory = self.encode(source)
+        position = jnp.zeros(len(jax.tree.leaves(memory)[0]), jnp.int32)
+        caches = self.decoder.start(len(position), length, beams)
+        return memory, BeamState.of(caches, position, position - 1, beams, length, first=0)
+
     def advance(
         self, memory: PyTree, state: DecodeState, token: Int[Array, "b"]
     ) -> tuple[DecodeState, Float[Array, "b d"]]:
@@ -150,4 +195,4 @@ class Transformer(TeacherForced, kw_only=True):
             self.target_embedding(token), position=state.position, caches=state.caches, source=memory
         )
         weights = jnp.mean(reads[-1].last.weights, axis=-3)[:, 0]
-        return DecodeState(position=state.position + 1, caches=caches), states, weights
+        return state.replace(position=state.position + 1, caches=caches), states, weights

@@ -9,21 +9,19 @@ loss. With an empty source this is plain language modelling.
 from typing import ClassVar
 
 import jax.numpy as jnp
-from flax import struct
 
 from attn_jax.layers.transformer import TransformerStack
 from attn_jax.models.base import continued
 from attn_jax.models.module import BOTH, Maps, of_layers
-from attn_jax.models.transformer.encoder_decoder import TeacherForced
+from attn_jax.models.transformer.beams import BeamState
+from attn_jax.models.transformer.encoder_decoder import DecodeState, TeacherForced
 from attn_jax.types import Array, Float, Int, PyTree
 
 
-class DecodeState(struct.PyTreeNode):
-    """The state of decoding; "..." is empty, or the beam axis in a search."""
+class ReadState(DecodeState):
+    """The state of decoding after a source; "..." is empty, or the beam axis in a search."""
 
-    position: Int[Array, "b ..."]  # position of the next token
-    first: Int[Array, "b ..."]  # token that the first `step` reads instead of bos; -1: none, also after the first step
-    caches: tuple[PyTree, ...]  # for each layer, with the tokens so far
+    first_token: Int[Array, "b ..."] | int = -1  # read by the first `step` instead of bos; -1: none, also after it
 
 
 class LanguageModel(TeacherForced, kw_only=True):
@@ -68,8 +66,22 @@ class LanguageModel(TeacherForced, kw_only=True):
         embedded = jnp.concatenate([read, self.target_embedding(target_in)], axis=1)
         return take(embedded, index), real, length + jnp.arange(target_in.shape[1])[None], columns
 
-    def start(self, source: Int[Array, "b s"], length: int) -> tuple[tuple, DecodeState]:
+    def start(self, source: Int[Array, "b s"], length: int) -> tuple[tuple, ReadState]:
         """Reads the source into caches with room for `length` more tokens; the memory is empty."""
+        read, position, first_token, first = self._read(source)
+        return (), ReadState(position, self.stack.grow(read, first + length), first, first_token)
+
+    def start_beams(self, source: Int[Array, "b s"], length: int, beams: int) -> tuple[tuple, BeamState]:
+        read, position, first_token, first = self._read(source)
+        caches = self.stack.grow(read, first + length, first + length * beams)
+        return (), BeamState.of(caches, position, first_token, beams, length, first)
+
+    @property
+    def causal(self) -> TransformerStack:
+        return self.stack
+
+    def _read(self, source: Int[Array, "b s"]) -> tuple[tuple[PyTree, ...], Int[Array, "b"], Int[Array, "b"], int]:
+        """Reads the source: returns (caches, position after it, first token or -1, places of the caches)."""
         embedded, num_read = self.embed_source(source), jnp.sum(source != self.pad, axis=1)
         first = jnp.full(len(source), -1, jnp.int32)
         if self.continue_source:
@@ -88,16 +100,13 @@ class LanguageModel(TeacherForced, kw_only=True):
             )
         size = embedded.shape[1]
         _, read, _ = self.stack.run(embedded, jnp.arange(size)[None] < num_read[:, None])
-        caches = self.stack.grow(read, size + length)
-        return (), DecodeState(position=num_read, first=first, caches=caches)
+        return read, num_read, first, size
 
-    def advance(
-        self, memory: tuple, state: DecodeState, token: Int[Array, "b"]
-    ) -> tuple[DecodeState, Float[Array, "b d"]]:
-        token = jnp.where(state.first >= 0, state.first, token)
+    def advance(self, memory: tuple, state: ReadState, token: Int[Array, "b"]) -> tuple[ReadState, Float[Array, "b d"]]:
+        token = jnp.where(state.first_token >= 0, state.first_token, token)
         states, caches, _ = self.stack.step(self.target_embedding(token), position=state.position, caches=state.caches)
-        first = jnp.full_like(state.first, -1)
-        return DecodeState(position=state.position + 1, first=first, caches=caches), states
+        nothing = jnp.full_like(state.first_token, -1)
+        return state.replace(position=state.position + 1, first_token=nothing, caches=caches), states
 
 
 def take(x: Float[Array, "b n ..."], index: Int[Array, "b m"]) -> Float[Array, "b m ..."]:

@@ -1,5 +1,7 @@
 """A Transformer that copies tokens of the source, see outputs/pointer.py."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 
 from attn_jax.attention.hard.estimators import gradient_only
@@ -20,6 +22,7 @@ class PointerTransformer(Transformer, kw_only=True):
 
     pointer: Pointer
     coverage_penalty: float = 0.0
+    follows_beams: ClassVar[bool] = False  # a step needs the weights on the source, too
 
     def losses(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         log_probs, weights = self.predict(source, target_in, train=True)

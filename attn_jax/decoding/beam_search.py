@@ -8,12 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.decoding.decode import Growth, Hypotheses, Step, candidates, checked_limits, run
+from attn_jax.decoding.decode import Growth, Hypotheses, Step, checked_limits, run
+from attn_jax.models.module import Beams
+from attn_jax.outputs.top_k import Extensions, best_extensions
 from attn_jax.token_ids import NEVER_GENERATED
 from attn_jax.types import Array, Bool, Callable, Float, Int, PyTree
 
-# (memory, state, token [b, k], parent [b, k], n) -> (state, log_probs [b, k, n], tokens [b, k, n])
-BeamStep = Callable[[PyTree, PyTree, Array, Array, int], tuple[PyTree, Array, Array]]
+# (memory, state, beams, n, forbidden) -> (state, the n best extensions of the beams)
+BeamStep = Callable[[PyTree, PyTree, Beams, int, Sequence[int]], tuple[PyTree, Extensions]]
 
 
 def length_penalty_of(length: Int[Array, "..."], length_penalty: float | Float[Array, ""]) -> Float[Array, "..."]:
@@ -44,9 +46,11 @@ def _join(first: Hypotheses, second: Hypotheses) -> Hypotheses:
 def reordering(step: Step) -> BeamStep:
     """Makes a step of all beams from a step of one: takes the states of the parents, then vmaps over the beams."""
 
-    def step_beams(memory, state, token, parent, n):
-        vmapped = jax.vmap(lambda memory, state, token: step(memory, state, token, n), (None, 1, 1), 1)
-        return vmapped(memory, _take(state, parent), token)
+    def step_beams(memory, state, beams, n, forbidden):
+        best = lambda memory, state, token: step(memory, state, token, n + len(forbidden))  # noqa: E731
+        vmapped = jax.vmap(best, in_axes=(None, 1, 1), out_axes=1)
+        state, log_probs, tokens = vmapped(memory, _take(state, beams.parent), beams.token)
+        return state, best_extensions(log_probs.astype(jnp.float32), tokens, beams.log_prob, n, forbidden)
 
     return step_beams
 
@@ -84,8 +88,9 @@ def beam_search(
     greedy; a beam as wide as there are prefixes is an exhaustive search.
 
     `memory` is not copied for each beam: `step` is vmapped over a second axis of `state` and token only. If it
-    `follows`, `step` is a BeamStep and `state` the state of all beams: it is told the parent of each hypothesis, and
-    reorders its state by itself, or need not (see models/transformer/beams.py).
+    `follows`, `step` is a BeamStep and `state` the state of all beams: it gets the parent of each hypothesis, and
+    reorders its state by itself, or need not (see models/transformer/beams.py). With a `growth`, the state begins with
+    room for few steps, and grows.
 
     Raises:
         ValueError: beam_size or max_length < 1, or `limits` are not [b].
@@ -96,22 +101,22 @@ def beam_search(
     if not follows:
         step, state = reordering(step), jax.tree.map(lambda x: jnp.repeat(x[:, None], beam_size, axis=1), state)
         growth = growth and growth._replace(grow=_of_beams(growth.grow))
-    num_best = 2 * beam_size + len(forbidden)  # the best 2k extensions of all beams are among the best 2k of each
 
-    def advance(beams: Beams) -> Beams:
-        state, log_probs, tokens_t = step(memory, beams.state, beams.token, beams.parent, num_best)
-        log_probs = candidates(log_probs.astype(jnp.float32), tokens_t, forbidden)
-        extensions = _extend(beams, log_probs, tokens_t, length_penalty)
-        ended = _keep_ended(beams, extensions, eos)
-        token, parent, alive = _keep_alive(beams, extensions, eos)
-        beams = Beams(beams.t + 1, token, parent, state, alive, ended, beams.done)
-        return beams._replace(done=_is_done(beams, limits, length_penalty))
+    def advance(now: Search) -> Search:
+        beams = Beams(now.token, now.parent, now.alive.log_prob)
+        # At most k of the best 2k end with eos, one of each beam, so at least k go on.
+        state, best = step(memory, now.state, beams, 2 * beam_size, forbidden)
+        extended = _extend(now, best, length_penalty)
+        ended = _keep_ended(now, extended, best.word, eos)
+        token, parent, alive = _keep_alive(now, extended, best, eos)
+        now = Search(now.t + 1, token, parent, state, alive, ended, now.done)
+        return now._replace(done=_is_done(now, limits, length_penalty))
 
-    beams = run(advance, _start_beams(state, beam_size, max_length, limits, bos, pad), growth)
-    return _ended_first(beams.ended, beams.alive, pad)
+    end = run(advance, _start(state, beam_size, max_length, limits, bos, pad), growth)
+    return _ended_first(end.ended, end.alive, pad)
 
 
-class Beams(NamedTuple):
+class Search(NamedTuple):
     """The state of a beam search after t tokens."""
 
     t: Int[Array, ""]
@@ -123,68 +128,51 @@ class Beams(NamedTuple):
     done: Bool[Array, "b"]
 
 
-class Extensions(NamedTuple):
-    """The best 2k extensions of the alive hypotheses by one token, best first."""
-
-    hypotheses: Hypotheses
-    parent: Int[Array, "b n"]  # place of the hypothesis that is extended
-    token: Int[Array, "b n"]
-
-
-def _start_beams(state: PyTree, k: int, max_length: int, limits: Int[Array, "b"], bos: int, pad: int) -> Beams:
-    """Returns beams with one alive hypothesis, the empty one (k equal ones would stay equal), and none ended."""
+def _start(state: PyTree, k: int, max_length: int, limits: Int[Array, "b"], bos: int, pad: int) -> Search:
+    """Returns a search with one alive hypothesis, the empty one (k equal ones would stay equal), and none ended."""
     shape = (*limits.shape, k)
     impossible = _impossible(shape, max_length, pad)
     empty = impossible._replace(
         log_prob=impossible.log_prob.at[:, 0].set(0.0), score=impossible.score.at[:, 0].set(0.0)
     )
     own = jnp.broadcast_to(jnp.arange(k, dtype=jnp.int32), shape)
-    return Beams(jnp.int32(0), jnp.full(shape, bos, jnp.int32), own, state, empty, impossible, limits == 0)
+    return Search(jnp.int32(0), jnp.full(shape, bos, jnp.int32), own, state, empty, impossible, limits == 0)
 
 
-def _extend(
-    beams: Beams,
-    log_probs: Float[Array, "b k n"],
-    tokens: Int[Array, "b k n"],
-    length_penalty: float | Float[Array, ""],
-) -> Extensions:
-    """Finds the best 2k extensions. At most k end with eos, one per beam, so at least k do not."""
-    b, k, n = log_probs.shape
-    extended = beams.alive.log_prob[..., None] + log_probs
-    log_prob, index = jax.lax.top_k(extended.reshape(b, k * n), 2 * k)
-    parent = index // n
-    token = jnp.take_along_axis(tokens.reshape(b, k * n), index, axis=1).astype(jnp.int32)
-    length = jnp.full((b, 2 * k), beams.t + 1, jnp.int32)
+def _extend(now: Search, best: Extensions, length_penalty: float | Float[Array, ""]) -> Hypotheses:
+    """Makes hypotheses of extensions."""
+    log_prob = jnp.take_along_axis(now.alive.log_prob, best.row, axis=1) + best.log_prob.astype(jnp.float32)
+    length = jnp.full(log_prob.shape, now.t + 1, jnp.int32)
     score = log_prob / length_penalty_of(length, length_penalty)
-    sentences = _take(beams.alive.tokens, parent).at[:, :, beams.t].set(token)
-    return Extensions(Hypotheses(sentences, log_prob, length, score), parent, token)
+    sentences = _take(now.alive.tokens, best.row).at[:, :, now.t].set(best.word.astype(jnp.int32))
+    return Hypotheses(sentences, log_prob, length, score)
 
 
-def _keep_ended(beams: Beams, extensions: Extensions, eos: int) -> Hypotheses:
+def _keep_ended(now: Search, extended: Hypotheses, word: Int[Array, "b n"], eos: int) -> Hypotheses:
     """Returns the best k ended hypotheses, including those of the best k extensions that end now."""
-    k = beams.token.shape[1]
-    accepted = _only(extensions.hypotheses, (extensions.token == eos) & ~beams.done[:, None])
-    hypotheses = _join(beams.ended, jax.tree.map(lambda x: x[:, :k], accepted))
+    k = now.token.shape[1]
+    accepted = _only(extended, (word == eos) & ~now.done[:, None])
+    hypotheses = _join(now.ended, jax.tree.map(lambda x: x[:, :k], accepted))
     return _best(hypotheses.score, hypotheses, k)
 
 
 def _keep_alive(
-    beams: Beams, extensions: Extensions, eos: int
+    now: Search, extended: Hypotheses, best: Extensions, eos: int
 ) -> tuple[Int[Array, "b k"], Int[Array, "b k"], Hypotheses]:
     """Returns (token, parent, alive) of the best k extensions without eos."""
-    going_on = _only(extensions.hypotheses, extensions.token != eos)
-    best = _best(going_on.score, extensions._replace(hypotheses=going_on), beams.token.shape[1])
+    going_on = _only(extended, best.word != eos)
+    token, parent, alive = _best(going_on.score, (best.word, best.row, going_on), now.token.shape[1])
     # Finished rows do not change; their state is still updated, but not used.
     keep = jax.vmap(lambda done, *both: jax.tree.map(partial(jnp.where, done), *both))
-    return best.token, best.parent, keep(beams.done, beams.alive, best.hypotheses)
+    return token.astype(jnp.int32), parent, keep(now.done, now.alive, alive)
 
 
-def _is_done(beams: Beams, limits: Int[Array, "b"], length_penalty: float | Float[Array, ""]) -> Bool[Array, "b"]:
+def _is_done(now: Search, limits: Int[Array, "b"], length_penalty: float | Float[Array, ""]) -> Bool[Array, "b"]:
     """Tells which rows are at their limit, or have no alive hypothesis that could still enter the best k."""
     # The penalty is monotonic in the length, so the best reachable one is at the next step or at the limit.
-    ahead = length_penalty_of(beams.t + 1, length_penalty), length_penalty_of(limits, length_penalty)
-    best_ahead = beams.alive.log_prob[:, 0] / jnp.maximum(*ahead)
-    return beams.done | (beams.t >= limits) | (beams.ended.score[:, -1] >= best_ahead)
+    ahead = length_penalty_of(now.t + 1, length_penalty), length_penalty_of(limits, length_penalty)
+    best_ahead = now.alive.log_prob[:, 0] / jnp.maximum(*ahead)
+    return now.done | (now.t >= limits) | (now.ended.score[:, -1] >= best_ahead)
 
 
 def _impossible(shape: tuple[int, ...], max_length: int, pad: int) -> Hypotheses:

@@ -19,6 +19,7 @@ another module library replaces only attention/, layers/, outputs/ and models/.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -28,8 +29,8 @@ from flax.traverse_util import flatten_dict
 from attn_jax.attention.information import entropy
 from attn_jax.layers.rows import PERTURBATIONS, ROW_IDS, WHOLE, path_of_table
 from attn_jax.models.metrics import Mean
-from attn_jax.models.module import Maps, SequenceModule
-from attn_jax.outputs.top_k import top_k
+from attn_jax.models.module import Beams, Maps, SequenceModule
+from attn_jax.outputs.top_k import Extensions, top_k
 from attn_jax.types import Array, Batch, Float, Int, Metrics, Params, Picture, PRNGKeyArray, PyTree, Source, wide
 
 
@@ -175,20 +176,13 @@ class Model:
         return self.module.apply({"params": params}, source, length, beams, method="start_beams")
 
     def step_beams(
-        self,
-        params: Params,
-        memory: PyTree,
-        state: PyTree,
-        token: Int[Array, "b k"],
-        parent: Int[Array, "b k"],
-        n: int,
-    ) -> tuple[PyTree, Float[Array, "b k n"], Int[Array, "b k n"]]:
-        """Returns (decode state, log-probabilities, tokens) of the n best next tokens of each beam, best first.
+        self, params: Params, memory: PyTree, state: PyTree, beams: Beams, n: int, forbidden: Sequence[int]
+    ) -> tuple[PyTree, Extensions]:
+        """Returns (decode state after the last token of each hypothesis, the n best extensions of all hypotheses).
 
-        Before, hypothesis `parent` becomes the hypothesis of each beam, which `token` extends.
+        The state is in the order of the step before: hypothesis `beams.parent` becomes the hypothesis of each beam.
         """
-        state, best = self.module.apply({"params": params}, memory, state, token, parent, n, method="step_beams")
-        return state, *best
+        return self.module.apply({"params": params}, memory, state, beams, n, forbidden, method="step_beams")
 
     def grow(self, params: Params, state: PyTree, length: int) -> PyTree:
         """Returns the decode state, of `start` or `start_beams`, with room for `length` steps in all."""

@@ -1,13 +1,14 @@
 """The protocol of the module of a sequence model, and the names of its attention maps."""
 
 import re
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.outputs.top_k import top_k
+from attn_jax.outputs.top_k import Extensions, top_k
 from attn_jax.types import Array, Bool, Float, Int, PyTree, Source
 
 # Maps [b, layers, heads, q, k], or [b, q, k] where there are no layers.
@@ -16,6 +17,14 @@ ENCODER = "encoder self-attention"
 DECODER = "decoder self-attention"
 BOTH = "self-attention"  # over the source and the target
 Maps = dict[str, Float[Array, "b ..."]]
+
+
+class Beams(NamedTuple):
+    """The alive hypotheses of a search."""
+
+    token: Int[Array, "b k"]  # last token of each hypothesis
+    parent: Int[Array, "b k"]  # the hypothesis of the step before that it extends
+    log_prob: Float[Array, "b k"]
 
 
 class SequenceModule(nn.Module, kw_only=True):
@@ -65,11 +74,10 @@ class SequenceModule(nn.Module, kw_only=True):
         """Returns (memory, decode state of all beams), with room for `length` steps."""
         raise NotImplementedError
 
-    def step_beams(self, memory: PyTree, state: PyTree, token: Int[Array, "b k"], parent: Int[Array, "b k"], n: int):
-        """Returns (decode state after the `token` of each beam, (log-probabilities, tokens) of the n best next ones).
-
-        Before, hypothesis `parent` becomes the hypothesis of each beam.
-        """
+    def step_beams(
+        self, memory: PyTree, state: PyTree, beams: Beams, n: int, forbidden: Sequence[int]
+    ) -> tuple[PyTree, Extensions]:
+        """Returns (decode state after the last token of each hypothesis, its n best extensions); see Model."""
         raise NotImplementedError
 
     def grow(self, state: PyTree, length: int) -> PyTree:

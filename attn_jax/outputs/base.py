@@ -1,6 +1,7 @@
 """The interface of output layers and of their options."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -10,7 +11,7 @@ import numpy as np
 from attn_jax.errors import UserError
 from attn_jax.layers.rows import RowTable
 from attn_jax.outputs.frequencies import Frequencies
-from attn_jax.outputs.top_k import top_k
+from attn_jax.outputs.top_k import Extensions, best_extensions, top_k
 from attn_jax.parts import Options, option
 from attn_jax.types import Array, Callable, Dtype, Float, Int, PRNGKeyArray
 
@@ -134,6 +135,18 @@ class OutputLayer(nn.Module, kw_only=True):
         """
         check_k(k, self.vocab_size)
         return top_k(self.log_probs(hidden, embedding), k)
+
+    def extensions(
+        self,
+        hidden: Float[Array, "... k d"],
+        before: Float[Array, "... k"],
+        n: int,
+        forbidden: Sequence[int] = (),
+        embedding: Embedding = None,
+    ) -> Extensions:
+        """Returns the n best pairs of a row of `hidden` and a word by before + log p(word), without forbidden words."""
+        found = self.top_k(hidden, min(n + len(forbidden), self.vocab_size), embedding)
+        return best_extensions(*found, before, n, forbidden)
 
     def nll_and_correct(
         self, hidden: Float[Array, "... d"], targets: Int[Array, "..."], embedding: Embedding = None

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from attn_jax.layers.rows import whole
 from attn_jax.outputs.base import Embedding, OutputLayer, OutputOptions, OutputSetting, smoothing_option
+from attn_jax.outputs.top_k import Extensions, best_by_logit
 from attn_jax.types import Array, Callable, Float, Int, PRNGKeyArray, wide
 
 
@@ -62,6 +63,9 @@ class FullSoftmax(OutputLayer, kw_only=True):
     def log_probs(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
         """log p(word) of each word, for evaluation and decoding."""
         return jax.nn.log_softmax(self.logits(hidden, embedding))
+
+    def extensions(self, hidden, before, n, forbidden=(), embedding=None) -> Extensions:
+        return best_by_logit(self.logits(hidden, embedding), before, n, forbidden)
 
     def loss(
         self,

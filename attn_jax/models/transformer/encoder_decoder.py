@@ -1,5 +1,6 @@
 """The Transformer of Vaswani et al. 2017 (arXiv 1706.03762): an encoder, and a decoder that reads it."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import flax.linen as nn
@@ -9,10 +10,11 @@ from flax import struct
 
 from attn_jax.layers.embedding import Embedding
 from attn_jax.layers.transformer import TransformerStack
-from attn_jax.models.module import DECODER, ENCODER, TO_SOURCE, Maps, SequenceModule, of_layers
+from attn_jax.models.module import DECODER, ENCODER, TO_SOURCE, Beams, Maps, SequenceModule, of_layers
 from attn_jax.models.tags import Tags, TypedTags, split_tags
 from attn_jax.models.transformer.beams import BeamState
 from attn_jax.outputs.base import OutputLayer, sampling_rng
+from attn_jax.outputs.top_k import Extensions
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree, Source
 
 
@@ -93,12 +95,14 @@ class TeacherForced(SequenceModule, kw_only=True):
         places = state.places(length)
         return state.grown(self.causal.grow(state.caches, state.first + length, places), length)
 
-    def step_beams(self, memory: PyTree, state: BeamState, token: Int[Array, "b k"], parent: Int[Array, "b k"], n: int):
-        state, branch = state.follow(parent)
-        embedded, real = self.target_embedding(state.tokens(token)), jnp.ones(token.shape, bool)
+    def step_beams(
+        self, memory: PyTree, state: BeamState, beams: Beams, n: int, forbidden: Sequence[int]
+    ) -> tuple[BeamState, Extensions]:
+        state, branch = state.follow(beams.parent)
+        embedded, real = self.target_embedding(state.tokens(beams.token)), jnp.ones(beams.token.shape, bool)
         given = dict(caches=state.caches, source=memory or None, branch=branch)
         states, caches, _ = self.causal.run(embedded, real, positions=state.positions, **given)
-        best = self.output.top_k(states, min(n, self.target_vocab_size), embedding=self.target_embedding.rows)
+        best = self.output.extensions(states, beams.log_prob, n, forbidden, embedding=self.target_embedding.rows)
         return state.after_step(caches), best
 
     def step(self, memory: PyTree, state: PyTree, token: Int[Array, "b"]) -> tuple[PyTree, Float[Array, "b v"]]:

@@ -65,7 +65,7 @@ MUTATIONS = {
     ),
     "positions_stay_in_their_trace": Mutation(
         "attention/blockwise.py",
-        "traced = [i for i, x in enumerate(closed.consts) if isinstance(x, jax.core.Tracer)]",
+        "traced = [i for i, x in enumerate(closed.consts) if isinstance(x, Tracer)]",
         "traced = [i for i, x in enumerate(closed.consts) if jnp.issubdtype(x.dtype, jnp.inexact)]",
         "attention/test_blockwise.py::test_functions_of_positions_in_what_is_traced_before_it_is_differentiated",
     ),

@@ -206,9 +206,22 @@ MUTATIONS = {
     ),
     "critic_without_importance_weights": Mutation(
         "attention/hard/baselines.py",
-        "return jnp.sum(weights * jnp.square(chosen - sampled.losses), axis=-1)",
-        "return jnp.sum(jnp.square(chosen - sampled.losses), axis=-1)",
+        "return jnp.sum(sample.importance_weights * jnp.square(chosen - losses), axis=-1)",
+        "return jnp.sum(jnp.square(chosen - losses), axis=-1)",
         "attention/hard/test_baselines.py::test_a_critic_is_its_formula_and_learns_the_losses_that_were_seen",
+    ),
+    # Decoding.
+    "beams_read_the_keys_of_other_beams": Mutation(
+        "models/transformer/beams.py",
+        "seen = (ancestors[..., None] == own)",
+        "seen = (ancestors[..., None] >= 0 * own)",
+        "models/transformer/test_beams.py::test_beams_share_a_prompt",
+    ),
+    "a_forbidden_word_hides_the_best_of_another_group": Mutation(
+        "outputs/top_k.py",
+        "searched = n + logits.shape[-2] * len({word // GROUP for word in forbidden})",
+        "searched = n",
+        "outputs/test_top_k.py::test_the_best_extensions_of_all_rows_are_those_of_a_search_among_all",
     ),
     # Attention.
     "critic_adds_nothing_back": Mutation(
@@ -237,7 +250,7 @@ MUTATIONS = {
     ),
     "moments_of_both_samplers_in_one": Mutation(
         "attention/hard/baselines.py",
-        "chosen = jax.nn.one_hot(sampled.sample.sampler, 2, dtype=f.dtype)",
+        "chosen = jax.nn.one_hot(sample.sampler, 2, dtype=f.dtype)",
         "chosen = jnp.ones((*f.shape, 2), f.dtype)",
         "attention/hard/test_adaptive_estimator.py::test_moments_of_a_sampler_are_means_over_its_own_samples",
     ),

@@ -306,6 +306,19 @@ def export(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     say(f"{'try':<14}{decoding(snapshot.predictor.translator, folder / 'decode.py', source_length)}")
 
 
+def profile(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
+    """Measures a short training of the config, and says where time and memory go; a run keeps the page."""
+    from attn_jax.runs.profile import profile as measure
+
+    page = measure(options).page()
+    say(header(options, workdir, files.overrides))
+    for line in page.splitlines():
+        say(line)
+    if workdir.is_dir():
+        (workdir / "profile.txt").write_text(page, encoding="utf-8")
+        say(f"{'profile':<14}{workdir / 'profile.txt'}")
+
+
 def decoding(translator: Translator, script: pathlib.Path, source_length: int) -> str:
     """Returns a command that decodes a short source with decode.py: a text, or token ids where it reads no text."""
     vocabulary, command = translator.source_vocabulary, f"python {shlex.quote(str(script))}"

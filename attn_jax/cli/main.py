@@ -3,6 +3,7 @@
 python launch.py --config=new > mine.py
 python launch.py --config=configs/quickstart.py [--workdir=runs/quickstart] [--config.model.hidden_size=64 ...]
 python launch.py --mode=eval|predict|score|visualize|analyze|report|export --workdir=DIR [--config.KEY=VALUE ...]
+python launch.py --mode=profile --config=configs/quickstart.py
 python launch.py --mode=compare --workdir=DIR --baseline=DIR
 python launch.py --sweep=experiments/X.py
 python launch.py --config=configs/quickstart.py --sweep="model.attention.normalize=softmax,sparsemax" --seeds=0..5
@@ -161,7 +162,7 @@ def _report_of_a_sweep(folder: pathlib.Path) -> None:
 
 def _run_mode(config: ConfigDict, overrides: list[str], notes: str) -> None:
     """Runs the command of --mode on one run."""
-    if MODE.value != "train" and not WORKDIR.value:
+    if MODE.value not in ("train", "profile") and not WORKDIR.value:
         raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
     workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)
     from attn_jax.cli import commands

@@ -23,6 +23,7 @@ MODES = {
     "visualize": Mode("visualize", ("source",), MEASURES),
     "analyze": Mode("analyze", ("source", "target", "split", "gold"), ("decode.with_scores",)),
     "report": Mode("report", ("source", "target", "split", "num_examples"), ("decode.with_scores",)),
+    "profile": Mode("profile"),
     "export": Mode("export", (), (*MEASURES, "decode.method.", "decode.with_scores")),
 }
 

@@ -43,7 +43,7 @@ from attn_jax.training.optimizers import check_groups, plateau_scale
 from attn_jax.training.options import ON_NAN
 from attn_jax.training.parallel import group_size, part_size
 from attn_jax.training.pytrees import to_numpy
-from attn_jax.types import Params, PyTree
+from attn_jax.types import Batch, Params, PyTree
 
 
 def choose_seed(options: RunOptions, evaluator: Evaluator, params: list[Params], task: Task | PointsTask) -> int:
@@ -294,15 +294,8 @@ def _train(run: Run, should_stop: Callable[[int], int]) -> FitResult:
 
     The initial parameters are random or, with train.start run, copied from another run; the optimizer state is new.
     """
-    model, several = run.setup.model, len(run.seeds) > 1
-
-    def create(rng: jax.Array) -> TrainState:
-        init_rng, train_rng = jax.random.split(rng)
-        first = jax.tree.map(lambda x: x[0], example) if several else example
-        return TrainState.create(model.init(init_rng, first), run.tx, train_rng)
-
-    example = jax.tree.map(jnp.asarray, run.batches.batch_at(0))
-    rngs = jnp.stack([jax.random.key(seed) for seed in run.seeds])
+    several = len(run.seeds) > 1
+    example, create, rngs = beginning(run)
     shapes = jax.eval_shape(jax.vmap(create), rngs) if several else jax.eval_shape(create, rngs[0])
     restored = run.checkpoints.restore(run.parallel.placed(shapes))
     start = 0
@@ -332,17 +325,45 @@ def _train(run: Run, should_stop: Callable[[int], int]) -> FitResult:
     with opened as writer, Progress("training", run.num_steps, start=start) as progress:
         progress.say("compiling ...")
         if restored is None:
-            # One seed after the other: the batched QR of orthogonal initializers can deadlock on a CPU with few cores.
-            states = [jax.jit(create)(rng) for rng in rngs]
+            states = created(create, rngs)
             if begins or vectors:
                 params = [state.params for state in states]
                 if begins:
                     params = [take(x, run.source.of_seed(i)) for i, x in enumerate(params)]
                 params = [with_vectors(x, vectors) for x in params]
                 states = [TrainState.create(x, run.tx, state.rng) for x, state in zip(params, states, strict=True)]
-            state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states) if several else states[0]
+            state = joined(states)
         callbacks = Callbacks(run=run, writer=writer, progress=progress)
         return _fit(run, callbacks, run.parallel.put_state(state), start, should_stop)
+
+
+def beginning(run: Run) -> tuple[Batch, Callable[[jax.Array], TrainState], jax.Array]:
+    """Returns (the first batch, rng of a seed -> its state before the first step, the rngs of all seeds)."""
+    example = jax.tree.map(jnp.asarray, run.batches.batch_at(0))
+    first = jax.tree.map(lambda x: x[0], example) if len(run.seeds) > 1 else example
+
+    def create(rng: jax.Array) -> TrainState:
+        init_rng, train_rng = jax.random.split(rng)
+        return TrainState.create(run.setup.model.init(init_rng, first), run.tx, train_rng)
+
+    return example, create, jnp.stack([jax.random.key(seed) for seed in run.seeds])
+
+
+def created(create: Callable[[jax.Array], TrainState], rngs: jax.Array) -> list[TrainState]:
+    """Creates the state of each seed, one after the other."""
+    # The batched QR of orthogonal initializers can deadlock on a CPU with few cores.
+    return [jax.jit(create)(rng) for rng in rngs]
+
+
+def joined(states: list[TrainState]) -> TrainState:
+    """Joins the states of several seeds along a first axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states) if len(states) > 1 else states[0]
+
+
+def first_state(run: Run) -> TrainState:
+    """Returns the state of all seeds before the first step, with random parameters."""
+    _, create, rngs = beginning(run)
+    return joined(created(create, rngs))
 
 
 def _fit(run: Run, callbacks: Callbacks, state: PyTree, start: int, should_stop: Callable[[int], int]) -> FitResult:

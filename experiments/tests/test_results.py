@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import subprocess
 
 import pytest
 
@@ -66,3 +67,28 @@ def test_a_wrong_name_or_file_is_one_line(tmp_path):
     (tmp_path / "ensembles.json").write_text(json.dumps({"runs": {}})[:-3])
     with pytest.raises(UserError, match="not valid JSON"):
         render.render_document("<!-- ensembles -->\n<!-- end -->\n", tmp_path)
+
+
+STALE = {"blockwise_memory.json", "precision.json"}  # measured before the history was rewritten, to be run again
+
+
+def _commits():
+    for path in sorted(raw.RESULTS.rglob("*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(found, dict) and found.get("commit"):
+            yield path, found["commit"].removesuffix("-dirty")
+
+
+def test_every_file_of_numbers_names_a_commit_that_exists():
+    """So that a number can be run again as it was measured; a clone without the history cannot tell."""
+    git = ["git", "-C", str(raw.ROOT)]
+    shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True)
+    if shallow.stdout.strip() != "false":
+        pytest.skip("there is no history here")
+    commits = list(_commits())
+    text = "".join(f"{commit}\n" for _, commit in commits)
+    done = subprocess.run([*git, "cat-file", "--batch-check"], input=text, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(commits) == len(lines) > 100
+    missing = {path.name for (path, _), line in zip(commits, lines, strict=True) if " commit " not in line}
+    assert missing == STALE

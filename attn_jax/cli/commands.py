@@ -17,7 +17,7 @@ from attn_jax.cli.compare import compare_runs, comparison_lines
 from attn_jax.cli.modes import MODES
 from attn_jax.cli.report import write_report
 from attn_jax.data.files import check_links, load_json, save_json, short
-from attn_jax.decoding.translate import Translator
+from attn_jax.data.vocabulary import Vocabulary
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.base import Split
 from attn_jax.evaluation.files import float32_text
@@ -303,7 +303,9 @@ def export(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
     say(f"{'exported':<14}{folder}: {options.decode.batch_size} {what} of at most {source_length} tokens")
     if left := left_behind(options):
         say(f"{'left behind':<14}{', '.join(left)}: decode.py takes the most probable token at each step")
-    say(f"{'try':<14}{decoding(snapshot.predictor.translator, folder / 'decode.py', source_length)}")
+    translator, script = snapshot.predictor.translator, folder / "decode.py"
+    command = decoding(translator.source_vocabulary, translator.target_vocabulary, script, source_length)
+    say(f"{'try':<14}{command}")
 
 
 def profile(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
@@ -319,12 +321,12 @@ def profile(options: RunOptions, workdir: pathlib.Path, files: Files) -> None:
         say(f"{'profile':<14}{workdir / 'profile.txt'}")
 
 
-def decoding(translator: Translator, script: pathlib.Path, source_length: int) -> str:
+def decoding(source: Vocabulary, target: Vocabulary, script: pathlib.Path, source_length: int) -> str:
     """Returns a command that decodes a short source with decode.py: a text, or token ids where it reads no text."""
-    vocabulary, command = translator.source_vocabulary, f"python {shlex.quote(str(script))}"
-    ids = list(range(UNK + 3, min(UNK + 6, len(vocabulary))))[: source_length - 1]
-    if {vocabulary.kind, translator.target_vocabulary.kind} <= set(READ_AS_TEXT):
-        return f"{printing(vocabulary.decode(ids))} | {command}"
+    command = f"python {shlex.quote(str(script))}"
+    ids = list(range(UNK + 3, min(UNK + 6, len(source))))[: source_length - 1]
+    if {source.kind, target.kind} <= set(READ_AS_TEXT):
+        return f"{printing(source.decode(ids))} | {command}"
     return f"echo '{' '.join(map(str, [*ids, EOS]))}' | {command} --ids"
 
 

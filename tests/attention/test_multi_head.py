@@ -197,6 +197,7 @@ def test_attention_hands_a_causal_order_to_the_kernel(monkeypatch):
 
 def test_attention_takes_the_fused_kernel_where_it_may(monkeypatch):
     calls = []
+    monkeypatch.setattr("attn_jax.attention.core.FEW", 0)
     monkeypatch.setattr(
         "attn_jax.attention.core.fused_attention",
         lambda *args, **options: calls.append(1) or fused_attention(*args, **options),

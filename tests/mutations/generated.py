@@ -53,7 +53,7 @@ ONE_SHAPE = "only the shape is used, and that of every block is the same"
 EXPLAINED: dict[tuple[str, str], str] = {
     (
         "decoding/beam_search.py",
-        "return beams.done | (beams.t >= limits) | (beams.ended.score[:, -1] > best_ahead)",
+        "return now.done | (now.t >= limits) | (now.ended.score[:, -1] > best_ahead)",
     ): "a search that goes on at a tie finds nothing better, since scores only fall",
     (
         "attention/normalizers/constrained.py",

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import types
 
 import jax
 import numpy as np
@@ -391,8 +390,7 @@ def test_a_folder_in_the_place_of_a_file_is_told_in_one_line(copy, capsys):
 )
 def test_the_line_to_try_has_text_where_decode_py_reads_text(kinds, line):
     source, target = (kind(("a", "b", "c", "d")) for kind in kinds)
-    translator = types.SimpleNamespace(source_vocabulary=source, target_vocabulary=target)
-    assert commands.decoding(translator, pathlib.Path("d.py"), 9) == line
+    assert commands.decoding(source, target, pathlib.Path("d.py"), 9) == line
 
 
 @one_run

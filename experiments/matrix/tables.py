@@ -76,9 +76,10 @@ ROWS: dict[str, Mapping[str, Any]] = {  # changes of the options of a language m
 }
 
 RECALLED = {"model.short_convolution": 4, "task.length": 22, "task.buckets.shapes": ((9, 23),), "decode.max_length": 24}
-SORTED = {"task.lengths": (4, 16), "task.buckets.shapes": (17,), "task.batch_size": 16, "decode.max_length": 34}
-TWICE = {"trained": {"task.test_lengths": (16,)}, "twice": {"task.test_lengths": (32,)}}
+SORTED = {"task.lengths": (2, 8), "task.buckets.shapes": (9,), "task.batch_size": 16, "decode.max_length": 18}
+TWICE = {"trained": {"task.test_lengths": (8,)}, "twice": {"task.test_lengths": (16,)}}
 FLIPS = {"task.num_instructions": 16, "task.buckets.shapes": ((1, 33),), "task.batch_size": 16}
+ADDED = {"task.digits": (1, 3), "task.buckets.shapes": ((8, 5),), "task.batch_size": 32}
 MOVES = {
     "model": "language_model",
     "task.num_things": 3,
@@ -92,7 +93,7 @@ COLUMNS: dict[str, Column] = {
     "sort": Sequences("sort_softmax", SORTED, TWICE),
     "reverse": Sequences("sort_softmax", SORTED | {"task.operation": "reverse"}, TWICE),
     "flip_flop": Sequences("flip_flop", FLIPS, asked=is_read),
-    "addition": Sequences("addition", {"task.batch_size": 32}),
+    "addition": Sequences("addition", ADDED),
     "permutations": Sequences("permutations", MOVES, FURTHER),
     "regression": Regression(InContextOptions(features=2, num_pairs=8, noise=0.25)),
     "characters": Characters("input.txt"),

@@ -173,6 +173,12 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+def truncate_arrays(directory):
+    """All files of arrays: which one holds an array, or is read at all, depends on when orbax wrote it."""
+    for path in directory.rglob("d/*"):
+        truncate(path)
+
+
 def change_the_config(step):
     path = step / "meta" / "metadata"
     path.write_text(path.read_text().replace('"seed": 1', '"seed": 0'))
@@ -187,7 +193,7 @@ def empty(step):
 UNREADABLE = "the files of params and state cannot be read"
 DAMAGE = {  # what is done to a checkpoint, and what is said of it
     "flipped bit in an array": (lambda step: flip_a_bit(largest_array_file(step / "params")), UNREADABLE),
-    "truncated array": (lambda step: truncate(largest_array_file(step / "state")), UNREADABLE),
+    "truncated arrays": (lambda step: truncate_arrays(step / "state"), UNREADABLE),
     "flipped bit in the config": (change_the_config, "wrong checksum of meta"),
     "truncated config": (lambda step: truncate(step / "meta" / "metadata"), "the files of meta cannot be read"),
     "no arrays": (lambda step: shutil.rmtree(step / "params"), "it has no folder params"),

@@ -76,7 +76,7 @@ def _commits():
     for path in sorted(raw.RESULTS.rglob("*.json")):
         found = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(found, dict) and found.get("commit"):
-            yield path, found["commit"].removesuffix("-dirty")
+            yield path, found["commit"].removesuffix("+changes")
 
 
 def test_every_file_of_numbers_names_a_commit_that_exists():

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.attention.blockwise import PositionFunction
+from attn_jax.attention.dense import Dense
 from attn_jax.attention.loops import by_compiler
 from attn_jax.attention.maps import MapWrapper
 from attn_jax.attention.parts import Call, NewKeys, add_bias
@@ -70,7 +71,7 @@ class ForgetGates(nn.Module, kw_only=True):
     def __call__(self, x: Float[Array, "... k d"]) -> Float[Array, "... h k"]:
         rate = 1 / self.decay_time if self.decay_time else 0.0
         start = -rate - np.log1p(-np.exp(-rate)) if rate else 0.0  # the logit of exp(-rate)
-        gates = nn.Dense(self.num_heads, bias_init=nn.initializers.constant(start), dtype=self.dtype)(x)
+        gates = Dense(self.num_heads, bias_init=nn.initializers.constant(start), dtype=self.dtype)(x)
         return jax.nn.log_sigmoid(wide(jnp.swapaxes(gates, -2, -1)))
 
 

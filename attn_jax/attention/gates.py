@@ -3,6 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
+from attn_jax.attention.dense import Dense
 from attn_jax.types import Array, Dtype, Float
 
 
@@ -17,4 +18,4 @@ class ContextGate(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, context: Float[Array, "... q dv"], x: Float[Array, "... q d"]) -> Float[Array, "... q dv"]:
-        return context * nn.sigmoid(nn.Dense(context.shape[-1], dtype=self.dtype)(x)).astype(context.dtype)
+        return context * nn.sigmoid(Dense(context.shape[-1], dtype=self.dtype)(x)).astype(context.dtype)

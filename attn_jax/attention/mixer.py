@@ -16,6 +16,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention.caches import EVERYWHERE, Order
+from attn_jax.attention.dense import Dense
 from attn_jax.attention.gates import ContextGate
 from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.memory import Attended
@@ -92,8 +93,8 @@ class Mixer(nn.Module, kw_only=True):
         raise NotImplementedError
 
     @nn.nowrap
-    def _projection(self, width: int) -> nn.Dense:
-        return nn.Dense(width, kernel_init=nn.initializers.xavier_uniform(), dtype=self.dtype)
+    def _projection(self, width: int) -> Dense:
+        return Dense(width, kernel_init=nn.initializers.xavier_uniform(), dtype=self.dtype)
 
     def finish(self, contexts: Float[Array, "... f"], x: Float[Array, "... d"]) -> Float[Array, "... f"]:
         """Gates and projects contexts of all heads, [head_1; ...; head_h]; x is the input of the queries."""

@@ -3,6 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
+from attn_jax.attention.dense import Dense
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.masks import checked_masks
 from attn_jax.layers.encoder import Encoder
@@ -33,7 +34,7 @@ class Convolution(Encoder, kw_only=True):
     ) -> tuple[Float[Array, "b d"], Float[Array, "b s d"]]:
         places = jnp.broadcast_to(jnp.arange(embedded.shape[1]), embedded.shape[:2])
         x = self.positions.embed(embedded, places)
-        x = x if x.shape[-1] == self.features else nn.Dense(self.features, dtype=self.dtype, name="input")(x)
+        x = x if x.shape[-1] == self.features else Dense(self.features, dtype=self.dtype, name="input")(x)
         x = Dropout(rate=self.dropout)(x, deterministic=not train)
         for index in range(self.num_layers):
             inner = nn.LayerNorm(dtype=self.dtype, name=f"norm_{index}")(x)

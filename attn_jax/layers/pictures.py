@@ -13,6 +13,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
+from attn_jax.attention.dense import Dense
 from attn_jax.attention.masks import checked_masks
 from attn_jax.layers.embedding import Table
 from attn_jax.layers.encoder import Encoder
@@ -70,7 +71,7 @@ class ConvolutionGrid(nn.Module, kw_only=True):
         for index, (width, kernel, stride) in enumerate(zip(self.channels, self.kernels, self.strides, strict=True)):
             layer = nn.Conv(width, (kernel, kernel), (stride, stride), dtype=self.dtype, name=f"layer_{index}")
             x = nn.relu(nn.LayerNorm(dtype=self.dtype, name=f"norm_{index}")(layer(x)))
-        return nn.Dense(self.features, dtype=self.dtype, name="output")(x)
+        return Dense(self.features, dtype=self.dtype, name="output")(x)
 
 
 class PatchGrid(nn.Module, kw_only=True):
@@ -104,7 +105,7 @@ class PatchGrid(nn.Module, kw_only=True):
         rows, columns = self.cells(*x.shape[1:3])
         size = self.patch_size
         patches = x.reshape(len(x), rows, size, columns, size, -1).swapaxes(2, 3)
-        return nn.Dense(self.features, dtype=self.dtype)(patches.reshape(len(x), rows, columns, -1))
+        return Dense(self.features, dtype=self.dtype)(patches.reshape(len(x), rows, columns, -1))
 
 
 class NoPlaces(nn.Module, kw_only=True):

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import loops
+from attn_jax.attention.dense import Dense, narrow_product, outer_products, product
 from attn_jax.attention.dropout import Dropout, drop
 from attn_jax.attention.masks import checked_masks
 from attn_jax.layers.encoder import Encoder
@@ -91,7 +92,8 @@ CELLS = {
 def cell_step(cell: Cell, params: PyTree, state: State, projected: Array, dropped: Array | None = None) -> State:
     """Computes one step; `dropped` [..., d] is a variational dropout mask (Gal 2016): W (dropped h) for W h."""
     h = state[0] if dropped is None else state[0] * dropped
-    return cell.update(params["extra"], state, projected, h @ params["kernel"])
+    recurrent = product(h, params["kernel"], h.dtype).astype(h.dtype)
+    return cell.update(params["extra"], state, projected, recurrent)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -111,9 +113,11 @@ def scan_cell(
 
 
 def _forward(cell, params, state, projected, mask, dropped):
+    kernel = params["kernel"].astype(dropped.dtype)
+
     def step(state, inputs):
         projected, mask = inputs
-        recurrent = (state[0] * dropped) @ params["kernel"]
+        recurrent = narrow_product(state[0] * dropped, kernel)
         new = cell.update(params["extra"], state, projected, recurrent)
         new = _keep(mask, new, state)
         return new, (new, recurrent)
@@ -127,6 +131,7 @@ def _backward(cell, residuals, cotangents):
     # One state per step, also for a sequence without steps.
     before = jax.tree.map(lambda x0, x: jnp.concatenate([x0[None], x[:-1]])[: len(x)], first, states)
     d_last, d_states = cotangents
+    kernel = params["kernel"].astype(dropped.dtype).T
 
     def step(carry, inputs):
         d_state, d_extra = carry
@@ -136,7 +141,7 @@ def _backward(cell, residuals, cotangents):
         d_old = _keep(mask, jax.tree.map(jnp.zeros_like, d_state), d_state)
         _, pull = jax.vjp(cell.update, params["extra"], before, projected, recurrent)
         d_extra_step, d_before, d_projected, d_recurrent = pull(d_new)
-        d_h = (d_recurrent @ params["kernel"].T) * dropped
+        d_h = narrow_product(d_recurrent, kernel) * dropped
         d_before = jax.tree.map(jnp.add, d_before, d_old)
         d_before = (d_before[0] + d_h, *d_before[1:])
         d_extra = jax.tree.map(lambda x, y: x + y.astype(x.dtype), d_extra, d_extra_step)
@@ -147,8 +152,7 @@ def _backward(cell, residuals, cotangents):
     carry = d_last, jax.tree.map(zeros, params["extra"])
     inputs = before, projected, recurrent, mask, d_states
     (d_first, d_extra), (d_projected, d_recurrent) = loops.scan(step, carry, inputs, reverse=True)
-    sum_of_products = loops.by_compiler(partial(jnp.einsum, "tbd,tbg->dg"), whole=True)
-    d_kernel = sum_of_products(before[0] * dropped[None], d_recurrent)
+    d_kernel = outer_products(before[0] * dropped[None], d_recurrent).astype(params["kernel"].dtype)
     # The dropout mask is a random constant; its gradient is never needed.
     d_extra = jax.tree.map(lambda x, like: x.astype(like.dtype), d_extra, params["extra"])
     return {"kernel": d_kernel, "extra": d_extra}, d_first, d_projected, None, jnp.zeros_like(dropped)
@@ -175,7 +179,7 @@ class Recurrence(nn.Module, kw_only=True):
 
     def setup(self):
         gates = self.cell.num_gates * self.features
-        self.input = nn.Dense(gates, bias_init=self._bias_init, dtype=self.dtype)
+        self.input = Dense(gates, bias_init=self._bias_init, dtype=self.dtype)
         orthogonal = _per_gate_orthogonal(self.cell.num_gates)
         self.kernel = self.param("kernel", orthogonal, (self.features, gates), jnp.float32)
         self.extra = {
@@ -216,8 +220,10 @@ class Recurrence(nn.Module, kw_only=True):
         dropped = jnp.ones((batch_size, self.features), self.dtype) if dropped is None else dropped
         nothing = jnp.zeros_like(jnp.sum(inputs, axis=(1, 2))[:, None], self.dtype)  # varies as the inputs do
         state, dropped = jax.tree.map(lambda x: x + nothing, (state, dropped))
-        projected = self.project(inputs) if offset is None else self.project(inputs) + offset
-        projected, mask = jnp.swapaxes(projected, 0, 1), mask.T
+        # Time first before the projection, which is wider than the inputs.
+        projected, mask = self.project(jnp.swapaxes(inputs, 0, 1)), mask.T
+        if offset is not None:
+            projected += jnp.swapaxes(offset, 0, 1)
         if reverse:
             # Padding then comes first, and does not change the initial state.
             projected, mask = projected[::-1], mask[::-1]
@@ -227,8 +233,7 @@ class Recurrence(nn.Module, kw_only=True):
         return last, jnp.swapaxes(outputs, 0, 1)
 
     def _params(self) -> PyTree:
-        cast = partial(jax.tree.map, lambda x: x.astype(self.dtype))
-        return cast({"kernel": self.kernel, "extra": self.extra})
+        return {"kernel": self.kernel, "extra": jax.tree.map(lambda x: x.astype(self.dtype), self.extra)}
 
 
 def _per_gate_orthogonal(num_gates: int):

@@ -18,6 +18,7 @@ from flax import struct
 from attn_jax.attention import Attended
 from attn_jax.attention.caches import Branch
 from attn_jax.attention.convolution import ShortConvolution
+from attn_jax.attention.dense import Dense
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.mixer import DistanceBias, Mixer
@@ -75,8 +76,8 @@ class TransformerLayer(nn.Module, kw_only=True):
             self.convolve = ShortConvolution(size=self.convolution, activation=lambda x: x)
         if self.make_source_attention is not None:
             self.source_attention, self.source_norm = self.make_source_attention(), norm()
-        self.inner = nn.Dense(self.feed_forward_size, kernel_init=init, dtype=self.dtype)
-        self.outer = nn.Dense(self.features, kernel_init=init, dtype=self.dtype)
+        self.inner = Dense(self.feed_forward_size, kernel_init=init, dtype=self.dtype)
+        self.outer = Dense(self.features, kernel_init=init, dtype=self.dtype)
         self.feed_forward_norm = norm()
         self.drop = Dropout(rate=self.dropout)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax.numpy as jnp
 
+from attn_jax.attention.dense import Dense
 from attn_jax.data.sizes import TextSizes
 from attn_jax.errors import UserError
 from attn_jax.types import Array, Bool, Dtype, Float, Int
@@ -62,7 +63,7 @@ class MergeTags(nn.Module, kw_only=True):
     @nn.compact
     def __call__(self, tags: Tags) -> Float[Array, "b d"]:
         total = jnp.sum(jnp.where(tags.mask[..., None], tags.embedded, 0), axis=-2)
-        return nn.relu(nn.Dense(self.features, dtype=self.dtype)(total))
+        return nn.relu(Dense(self.features, dtype=self.dtype)(total))
 
 
 def check_tags(way: str, sizes: TextSizes) -> None:

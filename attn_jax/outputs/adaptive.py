@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.attention import loops
+from attn_jax.attention.dense import product
 from attn_jax.errors import UserError
 from attn_jax.outputs.base import (
     Embedding,
@@ -29,7 +30,6 @@ from attn_jax.outputs.base import (
     frequencies_of,
     frequencies_option,
 )
-from attn_jax.outputs.chunked import product
 from attn_jax.outputs.clusters import cut_points
 from attn_jax.outputs.frequencies import Frequencies
 from attn_jax.parts import Options, choice, option
@@ -206,7 +206,7 @@ class AdaptiveSoftmax(OutputLayer, kw_only=True):
         return best[0], loops.lookup(self.ranks.word, best[1])
 
     def _product(self, x: Float[Array, "... d"], y: Float[Array, "d c"]) -> Float[Array, "... c"]:
-        return product(x.astype(self.dtype), y.astype(self.dtype))
+        return product(x, y, self.dtype)
 
     def _tail_log_probs(self, tail: tuple[Array, Array], hidden: Float[Array, "... d"]) -> Float[Array, "... c"]:
         down, up = tail

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import loops
+from attn_jax.attention.dense import outer_products, transposed, wide_product
 from attn_jax.outputs.base import Embedding, OutputOptions, OutputSetting, check_k, smoothing_option
 from attn_jax.outputs.full import FullSoftmax, full_fields
 from attn_jax.parts import option
@@ -25,7 +26,8 @@ from attn_jax.types import Array, Float, Int, PRNGKeyArray, PyTree, widest
 class ChunkedSoftmax(FullSoftmax, kw_only=True):
     """The full softmax with the memory of `chunk_size` words: equal parameters, values and gradients.
 
-    In bfloat16 they are equal up to rounding: sums are in float32 here, while the full layer rounds each logit.
+    In bfloat16 they are equal up to rounding: sums are in float32 here, while the full layer rounds each logit, but
+    on a CPU.
 
     Attributes:
         chunk_size: words computed at once.
@@ -82,7 +84,7 @@ class Chunk:
     def logits(self, hidden: Float[Array, "n d"]) -> Float[Array, "n c"]:
         """Logits of the words of the chunk, in float32 at least."""
         words = self.table if self.axis else self.table.T
-        return product(hidden, words.astype(hidden.dtype)) + self.bias[None]
+        return wide_product(hidden, words.astype(hidden.dtype)) + self.bias[None]
 
     def is_target(self, targets: Int[Array, "n"]) -> Array:
         """True where a word is the target of a position [n, c]."""
@@ -102,11 +104,6 @@ class ChunkedOptions(OutputOptions):
 
     def stored_logits(self, vocab_size: int) -> int:
         return min(self.chunk_size, vocab_size)
-
-
-def product(x: Float[Array, "... b"], y: Float[Array, "b c"]) -> Float[Array, "... c"]:
-    """Matrix product with sums in float32 at least."""
-    return jnp.matmul(x, y, preferred_element_type=widest(x, y))
 
 
 def over_chunks(step, carry: PyTree, table: Array, bias: Array, *, axis: int, chunk: int) -> PyTree:
@@ -154,7 +151,7 @@ def _forward(hidden, table, bias, targets, axis, chunk, smoothing):
     nll = log_normalizer - sums.target
     loss = nll
     if smoothing:  # the mean of the logits is linear in the vectors
-        mean = product(hidden, jnp.mean(table, axis=axis).astype(hidden.dtype)[:, None])[:, 0] + jnp.mean(bias)
+        mean = wide_product(hidden, jnp.mean(table, axis=axis).astype(hidden.dtype)[:, None])[:, 0] + jnp.mean(bias)
         loss = (1 - smoothing) * nll + smoothing * (log_normalizer - mean)
     return (loss, nll), (hidden, table, bias, targets, log_normalizer)
 
@@ -204,7 +201,6 @@ def _backward(axis, chunk, smoothing, residuals, cotangents):
     hidden, table, bias, targets, log_normalizer = residuals
     of_loss, of_nll = cotangents
     of_probs, of_target = (of_loss + of_nll)[:, None], ((1 - smoothing) * of_loss + of_nll)[:, None]
-    sum_of_products = loops.by_compiler(product, whole=True)
     of_all = smoothing / bias.shape[0] * of_loss[:, None]
 
     def step(carry, part):
@@ -213,8 +209,8 @@ def _backward(axis, chunk, smoothing, residuals, cotangents):
         d_logits = probs * of_probs - jnp.where(part.is_target(targets), of_target, 0.0)
         d_logits = d_logits - of_all if smoothing else d_logits
         narrow, words = d_logits.astype(hidden.dtype), part.table.astype(hidden.dtype)
-        d_hidden += product(narrow, words.T if axis else words)
-        d_words = sum_of_products(hidden.T, narrow) if axis else sum_of_products(narrow.T, hidden)
+        d_hidden += wide_product(narrow, transposed(words) if axis else words)
+        d_words = outer_products(hidden, narrow) if axis else outer_products(narrow, hidden)
         d_table = jax.lax.dynamic_update_slice_in_dim(d_table, d_words.astype(table.dtype), part.start, axis)
         d_bias = jax.lax.dynamic_update_slice_in_dim(d_bias, jnp.sum(d_logits, axis=0), part.start, 0)
         return d_hidden, d_table, d_bias

@@ -7,10 +7,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.dense import product
 from attn_jax.layers.rows import whole
 from attn_jax.outputs.base import Embedding, OutputLayer, OutputOptions, OutputSetting, smoothing_option
 from attn_jax.outputs.top_k import Extensions, best_by_logit
-from attn_jax.types import Array, Callable, Float, Int, PRNGKeyArray, wide
+from attn_jax.types import Array, Callable, Float, Int, PRNGKeyArray
 
 
 class Linear(NamedTuple):
@@ -52,13 +53,8 @@ class FullSoftmax(OutputLayer, kw_only=True):
     def logits(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
         """Returns W hidden + b in float32 at least; product, and a bias that is not tied, are of `dtype` before."""
         table, bias, axis = self.linear(hidden.shape[-1], embedding)
-        contracted = ((hidden.ndim - 1,), (1 - axis,)), ((), ())
-        logits = jax.lax.dot_general(hidden.astype(self.dtype), table.astype(self.dtype), contracted)
-        if bias is None:
-            return wide(logits)
-        bias = jnp.broadcast_to(bias, logits.shape)
-        # In the type of the product, as nn.Dense adds it.
-        return wide(logits + bias.astype(self.dtype)) if axis else wide(logits) + bias
+        logits = product(hidden, table if axis else table.T, self.dtype)
+        return logits if bias is None else logits + bias
 
     def log_probs(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
         """log p(word) of each word, for evaluation and decoding."""

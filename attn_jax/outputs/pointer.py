@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.dense import Dense
 from attn_jax.types import Array, Dtype, Float, Int, wide
 
 
@@ -27,7 +28,7 @@ class Pointer(nn.Module, kw_only=True):
     dtype: Dtype = jnp.float32
 
     def setup(self):
-        self.gate = nn.Dense(1, dtype=self.dtype)
+        self.gate = Dense(1, dtype=self.dtype)
 
     def copied(self, source: Int[Array, "b s"]) -> Int[Array, "b s"]:
         """Returns the target id of each source token."""

@@ -7,11 +7,12 @@ from typing import ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
+from attn_jax.attention.dense import wide_product
 from attn_jax.attention.loops import everywhere
 from attn_jax.errors import UserError
 from attn_jax.layers.rows import RowTable, take, whole
 from attn_jax.outputs.base import Embedding, OutputOptions, OutputSetting, frequencies_of, frequencies_option
-from attn_jax.outputs.chunked import ChunkedSoftmax, product
+from attn_jax.outputs.chunked import ChunkedSoftmax
 from attn_jax.outputs.criteria import Scored, blackout, importance_sampling, negative_sampling, noise_contrastive
 from attn_jax.outputs.frequencies import Frequencies, log_uniform, uniform, unigram
 from attn_jax.outputs.full import Linear
@@ -90,7 +91,7 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
         log_k = math.log(self.num_samples)
         scored = Scored(
             target=jnp.sum(wide(rows * vectors[:n]), axis=-1) + biases[:n],
-            words=product(rows, vectors[n:].T) + biases[None, n:],
+            words=wide_product(rows, vectors[n:].T) + biases[None, n:],
             log_count_of_target=log_k + proposed.log_q_of_targets,
             log_count=log_k + proposed.log_q,
             is_target=chosen[:, None] == proposed.words[None],

@@ -131,7 +131,10 @@ SLIPS = [  # Q and E are configs, .key is --config.key, W model.attention.wrappe
     ("--confg=x.py", "unknown option --confg; did you mean config?"),
     ("--xyz=1", "unknown option --xyz; known: "),
     ("Q --mode=evall", "unknown --mode=evall; did you mean eval?"),
-    ("Q --mode=x", "unknown --mode=x; known: analyze, compare, eval, export, predict, profile, report, score, train, visualize"),
+    (
+        "Q --mode=x",
+        "unknown --mode=x; known: analyze, compare, eval, export, predict, profile, report, score, train, visualize",
+    ),
     ("Q predict", "unexpected argument 'predict'; options look like --mode=eval"),
     ("--config={ROOT}/configs/quikstart.py", "quikstart.py; did you mean quickstart.py?"),
     ("--config=nowhere/quickstar.py", "there is no file nowhere/quickstar.py; did you mean quickstart.py?"),

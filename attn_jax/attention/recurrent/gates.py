@@ -4,6 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.dense import Dense
 from attn_jax.types import Array, Dtype, Float, wide
 
 SOFTENED = 16.0  # exponent 1 / 16: a gate sigmoid(.)^(1/16) is near 1 at initialization, so the memory decays slowly
@@ -38,7 +39,7 @@ class HeadDecay(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, x: Float[Array, "... k d"]) -> Float[Array, "... h k g"]:
-        gates = wide(nn.Dense(self.num_heads * self.columns, dtype=self.dtype)(x))
+        gates = wide(Dense(self.num_heads * self.columns, dtype=self.dtype)(x))
         gates = gates.reshape(*gates.shape[:-1], self.num_heads, self.columns)
         return jax.nn.log_sigmoid(jnp.swapaxes(gates, -3, -2)) / SOFTENED
 
@@ -60,5 +61,5 @@ class Rates(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, x: Float[Array, "... k d"]) -> Float[Array, "... h k"]:
-        rates = wide(nn.Dense(self.num_heads, use_bias=False, dtype=self.dtype)(x))
+        rates = wide(Dense(self.num_heads, use_bias=False, dtype=self.dtype)(x))
         return jax.nn.sigmoid(jnp.swapaxes(rates, -2, -1))

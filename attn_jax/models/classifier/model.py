@@ -7,6 +7,7 @@ class, and after it eos has probability one.
 import flax.linen as nn
 import jax.numpy as jnp
 
+from attn_jax.attention.dense import Dense
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.hard.estimators import gradient_only
 from attn_jax.layers.embedding import Table
@@ -42,7 +43,7 @@ class Classifier(OneTokenModule, kw_only=True):
             embedding_init=init,
             dtype=self.dtype,
         )
-        self.inner = nn.Dense(self.features, dtype=self.dtype)
+        self.inner = Dense(self.features, dtype=self.dtype)
         self.drop = Dropout(rate=self.dropout)
 
     def embed(self, source: Source) -> tuple[Float[Array, "b s e"], Bool[Array, "b s"]]:

@@ -19,6 +19,7 @@ from flax import struct
 
 from attn_jax.attention import Attended, Attention, Memory
 from attn_jax.attention.caches import Entries
+from attn_jax.attention.dense import Dense, product
 from attn_jax.attention.hard.monotonic import initial_weights
 from attn_jax.models.seq2seq.recurrent_stack import EncoderStates, Stack
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
@@ -76,12 +77,12 @@ class ConcatDense(nn.Module, kw_only=True):
         width = sum(part.shape[-1] for part in parts)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), (width, self.features), jnp.float32)
         bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
-        kernel, bias, *parts = (x.astype(self.dtype) for x in (kernel, bias, *parts))
         bias = jnp.expand_dims(bias, range(max(part.ndim for part in parts) - 1))
         if len({part.shape[:-1] for part in parts}) == 1:
-            return jnp.concatenate(parts, axis=-1) @ kernel + bias
+            return (product(jnp.concatenate(parts, axis=-1), kernel, self.dtype) + bias).astype(self.dtype)
         ends = np.cumsum([part.shape[-1] for part in parts])[:-1]
-        return sum(part @ rows for part, rows in zip(parts, jnp.split(kernel, ends), strict=True)) + bias
+        columns = zip(parts, jnp.split(jnp.asarray(kernel), ends), strict=True)
+        return (sum(product(part, rows, self.dtype) for part, rows in columns) + bias).astype(self.dtype)
 
 
 class Coverage(nn.Module, kw_only=True):
@@ -117,7 +118,7 @@ class Decoder(nn.Module, kw_only=True):
 
     def setup(self):
         self.combine = ConcatDense(features=self.features, dtype=self.stack.dtype)
-        self.beta = nn.Dense(1, dtype=self.stack.dtype)  # has no parameters if it is never called
+        self.beta = Dense(1, dtype=self.stack.dtype)  # has no parameters if it is never called
         if self.coverage:
             self.cover = Coverage(dtype=self.stack.dtype)
 

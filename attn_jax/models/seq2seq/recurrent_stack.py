@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from flax import struct
 
+from attn_jax.attention.dense import Dense
 from attn_jax.attention.dropout import Dropout
 from attn_jax.layers.rnn import Cell, Recurrence, State, recurrent_mask
 from attn_jax.types import Array, Bool, Dtype, Float, PyTree
@@ -132,9 +133,9 @@ class Stack(nn.Module, kw_only=True):
         ]
         self.between = Dropout(rate=self.dropout)
         # Has parameters only if a decoder passes an `extra`: a flax module that is never called has none.
-        self.extra = nn.Dense(self.cell.num_gates * self.features, use_bias=False, dtype=self.dtype)
+        self.extra = Dense(self.cell.num_gates * self.features, use_bias=False, dtype=self.dtype)
         count = self.bridge.num_projections(self.cell) * self.num_layers
-        self.bridges = [nn.Dense(self.features, dtype=self.dtype) for _ in range(count)]
+        self.bridges = [Dense(self.features, dtype=self.dtype) for _ in range(count)]
 
     def start(self, encoded: EncoderStates) -> tuple[State, ...]:
         """Returns the state of each layer before the first step."""

@@ -189,6 +189,11 @@ class Batches:
         self._epoch = self._make_epoch(0)
 
     @property
+    def real(self) -> tuple[float, float]:
+        """Shares of the source and target positions of an epoch that are tokens; the others are padding."""
+        return real_shares(self._pairs, self._members, self.shapes)
+
+    @property
     def longest(self) -> int:
         """Length of the longest source, including sources that fit into no bucket."""
         return int(self._pairs.source.lengths.max())
@@ -252,6 +257,18 @@ class Batches:
             for members, filled in zip(self._members, rows, strict=True):
                 filled[i, : len(members)] = rng.permutation(members)
         return _Epoch(number, steps, rows)
+
+
+def real_shares(
+    pairs: EncodedPairs, members: Sequence[Int[np.ndarray, "..."]], shapes: Sequence[tuple[int, int, int]]
+) -> tuple[float, float]:
+    """Returns the shares of (source, target) positions that are tokens, in batches of these shapes."""
+    rows = [-(-len(own) // size) * size for own, (size, _, _) in zip(members, shapes, strict=True)]
+    shares = []
+    for number, side in enumerate((pairs.source, pairs.target), 1):
+        positions = sum(count * shape[number] for count, shape in zip(rows, shapes, strict=True))
+        shares.append(sum(int(side.lengths[own].sum()) for own in members) / positions)
+    return shares[0], shares[1]
 
 
 def own_rows(indices: Int[np.ndarray, "... n"], share: tuple[int, int]) -> Int[np.ndarray, "... n"]:

@@ -43,6 +43,8 @@ class PointBatches:
     """
 
     messages = ()
+    shapes = ()
+    real = (1.0, 1.0)
 
     def __init__(self, points: StandardPoints, batch_size: int, seeds: tuple[int, ...]):
         self._memory, self._seeds = points.memory, seeds

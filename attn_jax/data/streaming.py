@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Integer
 
-from attn_jax.data.batching import BATCH_UNITS, FILL, ORDER, EncodedPairs, own_rows
+from attn_jax.data.batching import BATCH_UNITS, FILL, ORDER, EncodedPairs, own_rows, real_shares
 from attn_jax.data.buckets import Buckets
 from attn_jax.data.shuffle import permuted
 from attn_jax.errors import UserError, lookup
@@ -63,6 +63,11 @@ class StreamedBatches:
         self.num_pairs = sum(map(len, self._members))
         self.dropped = len(pairs) - self.num_pairs
         self.longest, self.messages = longest, list(messages)
+
+    @property
+    def real(self) -> tuple[float, float]:
+        """Shares of the source and target positions of an epoch that are tokens."""
+        return real_shares(self._pairs, self._members, self.shapes)
 
     def batch_at(self, step: int) -> dict[str, np.ndarray]:
         """Returns the batch of a step: arrays [B, S] and [B, T], or [N, B, S] and [N, B, T] for several seeds."""

@@ -1,6 +1,7 @@
 """Where the time and the memory of a training go: a short training of a config, measured and traced.
 
 compiling     seconds of the first step; later runs read the result from the compilation cache
+batches       number of shapes, each of which is compiled, and shares of their positions that are not padding
 a step        milliseconds, and the part of it in which the program waits for the batch
 validation    seconds of one, as train.eval_every asks for
 memory        of a step on one device: arguments, results and what lives in between
@@ -58,6 +59,8 @@ class Profile(NamedTuple):
     waiting_milliseconds: float
     batch_milliseconds: float
     tokens: int
+    shapes: int
+    real: tuple[float, float]  # shares of source and target positions that are tokens
     validation_seconds: float
     validations: int
     num_steps: int
@@ -81,6 +84,11 @@ class Profile(NamedTuple):
                 "step",
                 f"{self.step_milliseconds:.1f} ms, {1000 * self.tokens / self.step_milliseconds:,.0f} target tokens "
                 f"a second, {share(self.num_steps * self.step_milliseconds / 1000)}",
+            ),
+            (
+                "batches",
+                f"shapes: {self.shapes}; {self.real[0]:.0%} of the source and {self.real[1]:.0%} of the target positions "
+                "are tokens, the others padding",
             ),
             (
                 "waiting",
@@ -157,6 +165,8 @@ def _measure(run: Run, folder: pathlib.Path) -> Profile:
         waiting_milliseconds=1000 * statistics.median(waits),
         batch_milliseconds=1000 * statistics.median(makes),
         tokens=tokens,
+        shapes=len(run.batches.shapes),
+        real=run.batches.real,
         validation_seconds=validation,
         validations=-(-run.num_steps // every),
         num_steps=run.num_steps,

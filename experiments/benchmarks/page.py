@@ -163,7 +163,8 @@ def ratio(values: dict[str, float], single: bool) -> str:
 def speeds(rows: list[dict[str, Any]], unit: str) -> list[str]:
     """Returns a table of programs: speed, ratio to the baseline, what else the rows have."""
     extra = {
-        "real": ("real positions", lambda x: f"{x:.1%}"),
+        "real_source": ("real source positions", lambda x: f"{x:.1%}"),
+        "real": ("real target positions", lambda x: f"{x:.1%}"),
         "of_peak": ("of the peak", lambda x: f"{x:.0%}"),
     }
     columns = [(key, *value) for key, value in extra.items() if key in rows[0]]

@@ -32,6 +32,7 @@ from experiments.benchmarks.torch_transformer import TorchTransformer
 from experiments.benchmarks.translation_speed import (
     POOL,
     VOCAB_SIZES,
+    losses_of_both,
     one_per_shape,
     random_batches,
     real_share,
@@ -95,11 +96,11 @@ def check_parity(params, batch) -> str:
     return f"same parameters, no dropout: {report}; {sizes[0]:,} and {sizes[1]:,} parameters"
 
 
-def make_programs(args: argparse.Namespace) -> tuple[list[Program], str]:
-    """Returns all programs and the report of the parity check."""
+def make_programs(args: argparse.Namespace, dtype: str) -> tuple[list[Program], str]:
+    """Returns the programs of a type, and the report of a check."""
     pairs = synthetic_pairs(args.num_pairs)
     similar = random_batches(pairs, args.batch_size, multiple=1, pool=POOL)
-    chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=9)
+    chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=9, num_source=3)
     buckets = Batches(pairs, chosen, args.batch_size)
     every = [buckets.batch_at(step) for step in range(buckets.steps_per_epoch)]
     shapes = one_per_shape(every)
@@ -110,17 +111,20 @@ def make_programs(args: argparse.Namespace) -> tuple[list[Program], str]:
     for name, compiled in theirs.items():
         other = TorchTransformer(VOCAB_SIZES, SIZE, LAYERS, HEADS, INNER, 0.1)
         other.load(params)
-        options = dict(fused=True, bfloat16=args.dtype == "bfloat16", compiled=compiled)
+        options = dict(fused=True, bfloat16=dtype == "bfloat16", compiled=compiled)
         programs.append(Program(name, train_torch(other, similar, options), real_share(similar)))
     for name, rates in {
         ours: (0.1, 0.1),
         f"{ours}, fused attention (no dropout of weights)": (0.1, 0.0),
         f"{ours}, no dropout": (0.0, 0.0),
     }.items():
-        config = get_config(args.dtype, *rates)
+        config = get_config(dtype, *rates)
         steps = train_ours(build(config), config, params, buckets.batch_at, shapes)
         programs.append(Program(name, steps, real_share(every)))
-    return programs, check_parity(params, similar[0])
+    if dtype == "float32":
+        return programs, check_parity(params, similar[0])
+    configs = {name: get_config(name, 0.0, 0.0) for name in ("float32", dtype)}
+    return programs, losses_of_both(build, configs, params, similar[0])
 
 
 def main() -> None:
@@ -128,17 +132,21 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0, help="of a window")
     parser.add_argument("--rounds", type=int, default=3, help="each has two windows of every program")
     parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the computation")
+    parser.add_argument("--dtypes", default="float32,bfloat16", help="of the computation, one after the other")
     parser.add_argument("--num_pairs", type=int, default=20_000, help="how many random pairs to make")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes minutes to compile")
     args = parser.parse_args()
     torch.manual_seed(0)
     warnings.filterwarnings("ignore", message=".*nested_tensor")
     load = os.getloadavg()[0]
-    programs, parity = make_programs(args)
-    print(parity, file=sys.stderr)
-    take_turns(programs, args.rounds, args.seconds)
-    measured = {"unit": "target tokens", "baseline": THEIRS, "rows": summary(programs, THEIRS), "notes": [parity]}
+    groups, notes = [], []
+    for dtype in args.dtypes.split(","):
+        programs, report = make_programs(args, dtype)
+        print(report, file=sys.stderr)
+        take_turns(programs, args.rounds, args.seconds)
+        groups.append({"title": dtype, "rows": summary(programs, THEIRS)})
+        notes.append(report)
+    measured = {"unit": "target tokens", "baseline": THEIRS, "groups": groups, "notes": notes}
     write("transformer_speed", measured, ("torch",), load)
 
 

@@ -10,6 +10,8 @@ launch.py arranges them for its users.
     pip install -r requirements-oracles.txt
     python -m experiments.benchmarks.translation_speed
 
+In bfloat16 both sides round the operands of products (PyTorch by autocast); parameters and Adam stay in float32.
+
 The pairs have random tokens and the lengths of a real corpus; --data_dir uses a real one, train.ja and train.en.
 Writes experiments/results/speed/translation_speed.json.
 """
@@ -113,8 +115,10 @@ def random_batches(pairs: EncodedPairs, batch_size: int, multiple: int, pool: in
 
 
 def real_share(batches: list[Batch]) -> dict[str, float]:
-    """Returns the share of target positions that are not padding."""
-    return {"real": sum(map(num_tokens, batches)) / sum(batch["target_out"].size for batch in batches)}
+    """Returns the shares of source and target positions that are not padding."""
+    of = {"real_source": "source", "real": "target_out"}
+    count = {key: sum(np.count_nonzero(batch[name]) for batch in batches) for key, name in of.items()}
+    return {key: float(count[key] / sum(batch[name].size for batch in batches)) for key, name in of.items()}
 
 
 def num_tokens(batch: Batch) -> int:
@@ -186,20 +190,41 @@ def check_parity(config: ConfigDict, params: Params, batch: Batch) -> str:
     return f"same parameters, no dropout: loss, gradient norm = {report}; {sizes[0]:,} and {sizes[1]:,} parameters"
 
 
-def make_programs(args: argparse.Namespace, pairs: EncodedPairs) -> tuple[list[Program], str]:
-    """Returns all programs and the report of the parity check."""
-    config = get_config(args.dtype)
+def three_losses(model: Model, config: ConfigDict, params: Params, batch: Batch) -> str:
+    """Returns the losses of three steps on one batch."""
+    tx = resolve(config).optimizer.build(1)
+    step, losses = jax.jit(make_train_step(model.loss_fn, tx)), []
+    state = TrainState.create(params, tx, jax.random.key(1))
+    for _ in range(3):
+        state, metrics = step(state, batch)
+        losses.append(f"{float(metrics['loss'].compute()):.6f}")
+    return ", ".join(losses)
+
+
+def losses_of_both(build: Callable[[ConfigDict], Model], configs: dict[str, ConfigDict], params: Params, batch: Batch):
+    """Returns the losses of three steps in each type, without dropout, in words."""
+    found = {dtype: three_losses(build(config), config, params, batch) for dtype, config in configs.items()}
+    return "losses of three steps, no dropout: " + "; ".join(f"{dtype} {losses}" for dtype, losses in found.items())
+
+
+def make_programs(args: argparse.Namespace, pairs: EncodedPairs, dtype: str) -> tuple[list[Program], list[str]]:
+    """Returns the programs of a type, and reports of the checks."""
+    config = get_config(dtype)
     model = resolve(config).build_model(TextSizes(*VOCAB_SIZES))
     longest = random_batches(pairs, args.batch_size, multiple=1)
     similar = random_batches(pairs, args.batch_size, multiple=1, pool=POOL)
     params = jax.jit(model.init)(jax.random.key(0), longest[0])
-    parity = check_parity(config, params, longest[0])
+    reports = [check_parity(config, params, longest[0])]
+    if dtype != "float32":
+        configs = {name: change(get_config(name), {"model.dropout": 0.0}) for name in ("float32", dtype)}
+        build = lambda config: resolve(config).build_model(TextSizes(*VOCAB_SIZES))  # noqa: E731
+        reports = [losses_of_both(build, configs, params, longest[0])]
 
     def theirs(name, batches, fused=True, packed=False, real_only=True, sparse=False, compiled=False):
         options = dict(packed=packed, real_only=real_only, sparse=sparse)
         other = TorchSeq2Seq(VOCAB_SIZES, SIZE, config.model.dropout, **options)
         other.load(params)
-        options = dict(fused=fused, bfloat16=args.dtype == "bfloat16", compiled=compiled)
+        options = dict(fused=fused, bfloat16=dtype == "bfloat16", compiled=compiled)
         return Program(f"PyTorch, {name}", train_torch(other, batches, options), real_share(batches))
 
     def ours(name, batch_at, batches, by_rows=False):
@@ -207,7 +232,7 @@ def make_programs(args: argparse.Namespace, pairs: EncodedPairs) -> tuple[list[P
         return Program(f"ours, {name}", steps, real_share(batches))
 
     rounded = random_batches(pairs, args.batch_size, multiple=4)
-    chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=9)
+    chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=9, num_source=3)
     buckets = Batches(pairs, chosen, args.batch_size)
     every = [buckets.batch_at(step) for step in range(buckets.steps_per_epoch)]
     programs = [
@@ -222,7 +247,9 @@ def make_programs(args: argparse.Namespace, pairs: EncodedPairs) -> tuple[list[P
     ]
     if args.compile:
         programs.insert(4, theirs("the same, torch.compile", similar, compiled=True))
-    return programs, parity
+    if dtype != "float32":
+        programs = [program for program in programs if TUNED in program.name or "buckets" in program.name]
+    return programs, reports
 
 
 def main() -> None:
@@ -230,7 +257,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0, help="of a window")
     parser.add_argument("--rounds", type=int, default=3, help="each has two windows of every program")
     parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the computation")
+    parser.add_argument("--dtypes", default="float32,bfloat16", help="of the computation, one after the other")
     parser.add_argument("--data_dir", type=user_path, help="folder of train.ja and train.en")
     parser.add_argument("--num_pairs", type=int, default=50_000, help="how many random pairs to make")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of PyTorch")
@@ -240,15 +267,18 @@ def main() -> None:
     torch.manual_seed(0)
     load = os.getloadavg()[0]
     pairs = synthetic_pairs(args.num_pairs) if args.data_dir is None else real_pairs(args.data_dir)
-    programs, parity = make_programs(args, pairs)
-    print(parity, file=sys.stderr)
-    peak = gflops()
-    take_turns(programs, args.rounds, args.seconds)
-    rows = summary(programs, f"PyTorch, {TUNED}")
-    for row in rows:
-        row["of_peak"] = row["per_second"]["median"] * FLOPS_PER_TOKEN / 1e9 / peak
-    measured = {"unit": "target tokens", "baseline": f"PyTorch, {TUNED}", "rows": rows, "peak_gflops": peak}
-    write("translation_speed", measured | {"notes": [parity]}, ("torch",), load)
+    groups, notes, peak = [], [], gflops()
+    for dtype in args.dtypes.split(","):
+        programs, reports = make_programs(args, pairs, dtype)
+        print(*reports, sep="\n", file=sys.stderr)
+        take_turns(programs, args.rounds, args.seconds)
+        rows = summary(programs, f"PyTorch, {TUNED}")
+        for row in rows:
+            row["of_peak"] = row["per_second"]["median"] * FLOPS_PER_TOKEN / 1e9 / peak
+        groups.append({"title": dtype, "rows": rows})
+        notes += reports
+    measured = {"unit": "target tokens", "baseline": f"PyTorch, {TUNED}", "groups": groups, "peak_gflops": peak}
+    write("translation_speed", measured | {"notes": notes}, ("torch",), load)
 
 
 if __name__ == "__main__":

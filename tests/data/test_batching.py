@@ -77,6 +77,13 @@ def test_an_epoch_has_every_pair_that_fits_once(pairs, encoded, vocabulary):
         assert sorted(itertools.chain(*found)) == expected
 
 
+def test_the_shares_of_real_positions_are_those_of_an_epoch(encoded):
+    batches = Batches(encoded, BUCKETS, 16)
+    every = [batches.batch_at(step) for step in range(batches.steps_per_epoch)]
+    real = [sum(np.sum(b[n] != PAD) for b in every) / sum(b[n].size for b in every) for n in ("source", "target_out")]
+    np.testing.assert_allclose(batches.real, real)
+
+
 def test_every_epoch_deals_its_pairs_anew(encoded, vocabulary):
     """Whatever the order of the batches: no two epochs have a full batch of the same pairs."""
     batches = Batches(encoded, (16,), 16)

@@ -49,7 +49,7 @@ def test_a_profile_of_a_config(tmp_path, monkeypatch, capsys, seeds):
     options = resolve(tiny_config(seeds=seeds, train__num_steps=500, train__eval_every=100))
     commands.profile(options, pathlib.Path("none"), Files())
     out = capsys.readouterr().out
-    for name in ("whole", "compiling", "step", "waiting", "validation", "memory"):
+    for name in ("whole", "compiling", "step", "batches", "waiting", "validation", "memory"):
         assert f"\n{name:<14}" in out, name
     assert "500 steps, validations: 5, about" in out and out.count(" %  ") == profile.SHOWN
     assert "unroll/" in out and "(backward)" in out

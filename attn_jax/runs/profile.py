@@ -87,8 +87,8 @@ class Profile(NamedTuple):
             ),
             (
                 "batches",
-                f"shapes: {self.shapes}; {self.real[0]:.0%} of the source and {self.real[1]:.0%} of the target positions "
-                "are tokens, the others padding",
+                f"shapes: {self.shapes}; {self.real[0]:.0%} of source and {self.real[1]:.0%} of target positions are "
+                "tokens, the others padding",
             ),
             (
                 "waiting",

@@ -20,6 +20,8 @@ page:
 
     pip install -r requirements-oracles.txt ctranslate2
     python -m experiments.benchmarks
+
+Whether they still hold, by the quickest row of each table: `python -m experiments.benchmarks.again`.
 """
 SLOWER = """## Where others are faster
 

@@ -18,6 +18,12 @@ from attn_jax.types import Array, Bool, Callable, Float, Int, PyTree
 BeamStep = Callable[[PyTree, PyTree, Beams, int, Sequence[int]], tuple[PyTree, Extensions]]
 
 
+class Following(NamedTuple):
+    """A step of all beams at once: it gets the parent of each, and reorders its state by itself, or need not."""
+
+    step: BeamStep
+
+
 def length_penalty_of(length: Int[Array, "..."], length_penalty: float | Float[Array, ""]) -> Float[Array, "..."]:
     """Returns the divisor of log_prob, ((5 + length) / 6) ** length_penalty (Wu 2016, "Google's NMT", section 7)."""
     return ((5.0 + length) / 6.0) ** length_penalty
@@ -60,7 +66,7 @@ def _of_beams(grow: Callable[[PyTree, int], PyTree]) -> Callable[[PyTree, int], 
 
 
 def beam_search(
-    step: Step | BeamStep,
+    step: Step | Following,
     memory: PyTree,
     state: PyTree,
     *,
@@ -73,7 +79,6 @@ def beam_search(
     pad: int,
     forbidden: Sequence[int] = NEVER_GENERATED,
     growth: Growth | None = None,
-    follows: bool = False,
 ) -> Hypotheses:
     """Finds the `beam_size` best sentences, best first, by score = log_prob / ((5 + length) / 6) ** length_penalty.
 
@@ -87,9 +92,8 @@ def beam_search(
     and if there are still too few, empty rows with log_prob and score -inf. A beam of 1 without a length penalty is
     greedy; a beam as wide as there are prefixes is an exhaustive search.
 
-    `memory` is not copied for each beam: `step` is vmapped over a second axis of `state` and token only. If it
-    `follows`, `step` is a BeamStep and `state` the state of all beams: it gets the parent of each hypothesis, and
-    reorders its state by itself, or need not (see models/transformer/beams.py). With a `growth`, the state begins with
+    `memory` is not copied for each beam: `step` is vmapped over a second axis of `state` and token only. If it is
+    Following, `state` is that of all beams (see models/transformer/beams.py). With a `growth`, the state begins with
     room for few steps, and grows.
 
     Raises:
@@ -98,14 +102,14 @@ def beam_search(
     if beam_size < 1:
         raise ValueError(f"beam_size is {beam_size}; expected at least 1")
     limits = checked_limits(limits, max_length)
-    if not follows:
-        step, state = reordering(step), jax.tree.map(lambda x: jnp.repeat(x[:, None], beam_size, axis=1), state)
+    if not isinstance(step, Following):
+        step, state = Following(reordering(step)), jax.tree.map(lambda x: jnp.repeat(x[:, None], beam_size, 1), state)
         growth = growth and growth._replace(grow=_of_beams(growth.grow))
 
     def advance(now: Search) -> Search:
         beams = Beams(now.token, now.parent, now.alive.log_prob)
         # At most k of the best 2k end with eos, one of each beam, so at least k go on.
-        state, best = step(memory, now.state, beams, 2 * beam_size, forbidden)
+        state, best = step.step(memory, now.state, beams, 2 * beam_size, forbidden)
         extended = _extend(now, best, length_penalty)
         ended = _keep_ended(now, extended, best.word, eos)
         token, parent, alive = _keep_alive(now, extended, best, eos)

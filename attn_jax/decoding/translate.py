@@ -13,6 +13,7 @@ from attn_jax.data.batching import EncodedPairs, encode_pairs, eval_batches, rou
 from attn_jax.data.buckets import make_buckets
 from attn_jax.data.pairs import Pairs
 from attn_jax.data.vocabulary import Vocabulary
+from attn_jax.decoding.beam_search import Following
 from attn_jax.decoding.decode import Growth, Hypotheses, rooms_of
 from attn_jax.decoding.options import DecodeOptions
 from attn_jax.decoding.unknown_words import replace_unk
@@ -34,7 +35,7 @@ class Translation(NamedTuple):
 
 
 def begin(model: Model, params: Params, source: Source, length: int, beam_size: int = 0) -> dict[str, Any]:
-    """Reads the sources: returns the step, memory, state and growth of a search, and whether it follows beams.
+    """Reads the sources: returns the step, memory, state and growth of a search.
 
     Args:
         model: functions of (params, batch).
@@ -47,8 +48,7 @@ def begin(model: Model, params: Params, source: Source, length: int, beam_size: 
     growth = Growth(partial(model.grow, params), rooms)
     if beam_size and model.follows_beams:
         memory, state = model.start_beams(params, source, rooms[0], beam_size)
-        step = partial(model.step_beams, params)
-        return dict(step=step, memory=memory, state=state, growth=growth, follows=True)
+        return dict(step=Following(partial(model.step_beams, params)), memory=memory, state=state, growth=growth)
     memory, state = model.start(params, source, rooms[0])
     return dict(step=partial(model.step_top_k, params), memory=memory, state=state, growth=growth)
 

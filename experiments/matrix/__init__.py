@@ -5,6 +5,7 @@
     python -m experiments.matrix --only=softmax,delta --budget=30    cells of rows or columns, 30 minutes
     python -m experiments.matrix --own=mine.py --cell=mine,recall    with rows and columns of one's own
     python -m experiments.matrix.page --out=matrix.html              the table as one page, to sort, filter and open
+    python -m experiments.matrix.picture --out=matrix.png            the table as a picture
 
 The protocol is in docs/matrix.md.
 
@@ -13,4 +14,5 @@ The protocol is in docs/matrix.md.
     cell.py      training and measurement of one cell, which writes results/matrix/ROW,COLUMN.json
     analysis.py  means, intervals, differences to softmax
     page.py      the page
+    picture.py   the picture
 """

@@ -13,7 +13,7 @@ import scipy.stats
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
 from experiments.matrix import __main__ as matrix
-from experiments.matrix import analysis, cell, columns, page, tables
+from experiments.matrix import analysis, cell, columns, page, picture, tables
 
 SMALL = {"task.num_examples": 60, "task.valid_size": 10, "task.batch_size": 8}
 TINY = {
@@ -192,3 +192,22 @@ def test_a_row_of_ones_own_is_one_line(tmp_path, monkeypatch):
 def test_wrong_input_is_one_clear_line(main, argument, message, tmp_path):
     with pytest.raises(UserError, match=message):
         main([*argument.split(), f"--out={tmp_path}"])
+
+
+def test_the_picture_has_a_number_for_each_cell_and_frames_what_differs():
+    """Columns without the baseline are left out, and cells that are missing stay empty."""
+    low, high = [10.0, 11.0, 9.0, 10.0, 10.5], [95.0, 96.0, 95.5, 96.5, 95.0]
+    cells = {
+        (row, column): {"tests": {"test": values}}
+        for row, column, values in (
+            ("softmax", "recall", low),
+            ("delta", "recall", high),
+            ("softmax", "characters", low),
+            ("delta", "addition", high),
+        )
+    }
+    (axes,) = picture.draw(cells, tables.SELF).axes
+    assert sorted(text.get_text() for text in axes.texts) == ["10", "10", "96"]
+    frames = [patch.get_xy() for patch in axes.patches if not patch.get_fill()]
+    assert len(frames) == 1 and (round(frames[0][0]), round(frames[0][1])) == (0, 1)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["recall", "characters"]

@@ -124,6 +124,12 @@ raw numbers not kept), and left out:
 - Unrolling the recurrence by four: no gain in a whole step. The transposed kernel stored before the backward scan:
   142 ms a step in place of 141 (6.7 in place of 8.8 ms for the products alone). Products with the features first: 7.2
   ms for 14 steps in place of 5.7.
+- The gates of the LSTM kept by the forward scan (the pullbacks of `jax.vjp`) in place of computing them again: 143 ms a
+  step in place of 140, in bfloat16 101 in place of 95.
+- All shapes of batches compiled by threads before the first step: five in 17.1 s in place of 17.8, since one compilation
+  uses both cores already.
+- Target lengths of the buckets chosen by the cost of both sides, by dynamic programming: 95.4 % of the cost is of real
+  positions in place of 95.3 %.
 - Dropout masks of 8 random bits an entry: as fast as with 16, and rates are multiples of 1/256. Without dropout the
   step of the LSTM takes 4 % less, that of the Transformer as much as with 16 bits.
 - Gradients times one over the number of tokens, in place of the quotient: 143 ms in place of 146, in ranges that

@@ -3,13 +3,13 @@
 import sys
 
 from attn_jax.cli import program
-from attn_jax.cli.allocator import use_huge_pages
+from attn_jax.cli.allocator import keep_memory
 
 
 def main() -> None:
     """Runs the command line of this process and exits."""
     try:
-        use_huge_pages()
+        keep_memory()
         try:
             from attn_jax.cli.main import run  # after a new start, not before it as well
         except ModuleNotFoundError as error:

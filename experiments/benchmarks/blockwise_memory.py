@@ -21,7 +21,7 @@ import numpy as np
 from attn_jax.attention.blockwise import blockwise_attention
 from attn_jax.attention.masks import causal, causal_mask
 from attn_jax.attention.normalizers import entmax15, softmax, sparsemax
-from attn_jax.cli.allocator import use_huge_pages
+from attn_jax.cli.allocator import keep_memory
 from experiments.benchmarks.turns import write
 
 LENGTHS = (1024, 4096, 16_384, 65_536)
@@ -102,5 +102,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    use_huge_pages()
+    keep_memory()
     main()

@@ -27,7 +27,7 @@ import jax
 import numpy as np
 import torch
 
-from attn_jax.cli.allocator import use_huge_pages
+from attn_jax.cli.allocator import keep_memory
 from attn_jax.data.batching import EncodedPairs
 from attn_jax.data.sizes import TextSizes
 from attn_jax.decoding.beam_search import beam_search
@@ -193,5 +193,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    use_huge_pages()
+    keep_memory()
     main()

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import jax
 
-from attn_jax.cli.allocator import use_huge_pages
+from attn_jax.cli.allocator import keep_memory
 from attn_jax.data.batching import Batches, EncodedPairs
 from attn_jax.data.buckets import choose_buckets
 from attn_jax.data.sizes import TextSizes
@@ -83,5 +83,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    use_huge_pages()
+    keep_memory()
     main()

@@ -17,7 +17,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from attn_jax.cli.allocator import use_huge_pages
+from attn_jax.cli.allocator import keep_memory
 from attn_jax.data.sizes import TextSizes
 from attn_jax.models.transformer.language_model import DecodeState
 from attn_jax.runs.options import change, resolve
@@ -83,5 +83,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    use_huge_pages()
+    keep_memory()
     main()

@@ -31,7 +31,7 @@ from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.normalizers.constrained import constrained_sparsemax
 from attn_jax.attention.normalizers.entmax import entmax, entmax15, sparsemax
 from attn_jax.attention.normalizers.fusedmax import fusedmax
-from attn_jax.cli.allocator import use_huge_pages
+from attn_jax.cli.allocator import keep_memory
 from experiments.benchmarks.turns import Program, summary, take_turns, write
 
 ALPHA = 1.33
@@ -135,5 +135,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    use_huge_pages()
+    keep_memory()
     main()

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from ml_collections import ConfigDict
 
-from attn_jax.cli.allocator import use_huge_pages
+from attn_jax.cli.allocator import keep_memory
 from attn_jax.data.batching import Batches
 from attn_jax.data.buckets import choose_buckets
 from attn_jax.data.sizes import TextSizes
@@ -151,5 +151,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    use_huge_pages()
+    keep_memory()
     main()

@@ -21,7 +21,7 @@ import optax
 
 from attn_jax.attention import build_attention
 from attn_jax.attention.scores.products import Dot
-from attn_jax.cli.allocator import use_huge_pages
+from attn_jax.cli.allocator import keep_memory
 from attn_jax.data.batching import Batches
 from attn_jax.data.buckets import choose_buckets
 from attn_jax.data.sizes import TextSizes
@@ -161,5 +161,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    use_huge_pages()
+    keep_memory()
     main()

@@ -41,16 +41,17 @@ def test_both_forms_give_the_same_help(tmp_path):
 @pytest.mark.parametrize(
     ("pages", "libc", "given", "again"),
     [
-        ("always [madvise] never", ("glibc", "2.36"), {}, True),
-        ("[always] madvise never", ("glibc", "2.36"), {}, False),
-        ("always madvise [never]", ("glibc", "2.36"), {}, False),
-        ("always [madvise] never", ("glibc", "2.31"), {}, False),
-        ("always [madvise] never", ("", ""), {}, False),
-        ("always [madvise] never", ("glibc", "2.36"), {"GLIBC_TUNABLES": ""}, False),
-        ("always [madvise] never", ("glibc", "2.36"), {"LD_PRELOAD": "libjemalloc.so.2"}, False),
+        ("always [madvise] never", ("glibc", "2.36"), {}, f"{allocator.HUGE_PAGES}:{allocator.KEPT}"),
+        ("[always] madvise never", ("glibc", "2.36"), {}, allocator.KEPT),
+        ("always madvise [never]", ("glibc", "2.36"), {}, allocator.KEPT),
+        ("always [madvise] never", ("glibc", "2.31"), {}, allocator.KEPT),
+        ("always [madvise] never", ("glibc", "2.17"), {}, None),
+        ("always [madvise] never", ("", ""), {}, None),
+        ("always [madvise] never", ("glibc", "2.36"), {"GLIBC_TUNABLES": ""}, None),
+        ("always [madvise] never", ("glibc", "2.36"), {"LD_PRELOAD": "libjemalloc.so.2"}, None),
     ],
 )
-def test_it_starts_again_with_huge_pages_where_that_helps(pages, libc, given, again, tmp_path, monkeypatch):
+def test_it_starts_again_with_a_heap_that_keeps_its_memory(pages, libc, given, again, tmp_path, monkeypatch):
     (tmp_path / "enabled").write_text(pages)
     calls = []
     for name in ("GLIBC_TUNABLES", "LD_PRELOAD"):
@@ -60,12 +61,30 @@ def test_it_starts_again_with_huge_pages_where_that_helps(pages, libc, given, ag
     monkeypatch.setattr(allocator, "KERNEL", tmp_path / "enabled")
     monkeypatch.setattr(allocator.platform, "libc_ver", lambda: libc)
     monkeypatch.setattr(allocator.os, "execv", lambda *arguments: calls.append(arguments))
-    allocator.use_huge_pages()
-    assert len(calls) == again
+    allocator.keep_memory()
+    assert len(calls) == (again is not None)
     if again:
         (program, arguments) = calls[0]
         assert program == arguments[0] == sys.executable and arguments[1:] == sys.orig_argv[1:]
-        assert os.environ["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+        assert os.environ["GLIBC_TUNABLES"] == again
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not allocator.tunables(), reason="not glibc")
+def test_arrays_that_come_and_go_cost_no_page_faults():
+    """Each step of a training asks for the same memory anew."""
+    code = (
+        "import resource, numpy as np\n"
+        "faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "step = lambda: np.ones(64 * 2**20, np.uint8)\n"
+        "step(); before = faults()\n"
+        "for _ in range(10): step()\n"
+        "print(faults() - before)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != allocator.TUNABLES}
+    plain = int(started(["-c", code], cwd=ROOT, env=environment).stdout)
+    kept = int(started(["-c", code], cwd=ROOT, env=environment | {allocator.TUNABLES: allocator.KEPT}).stdout)
+    assert kept <= 10 < plain
 
 
 @pytest.mark.slow

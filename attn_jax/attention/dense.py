@@ -27,7 +27,7 @@ def product(x: Float[Array, "... d"], w: Float[Array | np.ndarray, "d e"], dtype
     return _half(x, loops.vary(jnp.asarray(w), x))
 
 
-class Dense(nn.Module):
+class Dense(nn.Module, kw_only=True):
     """Computes x W + b by `product`, with the parameters of flax.linen.Dense.
 
     Attributes:

@@ -71,7 +71,7 @@ class ForgetGates(nn.Module, kw_only=True):
     def __call__(self, x: Float[Array, "... k d"]) -> Float[Array, "... h k"]:
         rate = 1 / self.decay_time if self.decay_time else 0.0
         start = -rate - np.log1p(-np.exp(-rate)) if rate else 0.0  # the logit of exp(-rate)
-        gates = Dense(self.num_heads, bias_init=nn.initializers.constant(start), dtype=self.dtype)(x)
+        gates = Dense(features=self.num_heads, bias_init=nn.initializers.constant(start), dtype=self.dtype)(x)
         return jax.nn.log_sigmoid(wide(jnp.swapaxes(gates, -2, -1)))
 
 

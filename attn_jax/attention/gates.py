@@ -18,4 +18,4 @@ class ContextGate(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, context: Float[Array, "... q dv"], x: Float[Array, "... q d"]) -> Float[Array, "... q dv"]:
-        return context * nn.sigmoid(Dense(context.shape[-1], dtype=self.dtype)(x)).astype(context.dtype)
+        return context * nn.sigmoid(Dense(features=context.shape[-1], dtype=self.dtype)(x)).astype(context.dtype)

@@ -94,7 +94,7 @@ class Mixer(nn.Module, kw_only=True):
 
     @nn.nowrap
     def _projection(self, width: int) -> Dense:
-        return Dense(width, kernel_init=nn.initializers.xavier_uniform(), dtype=self.dtype)
+        return Dense(features=width, kernel_init=nn.initializers.xavier_uniform(), dtype=self.dtype)
 
     def finish(self, contexts: Float[Array, "... f"], x: Float[Array, "... d"]) -> Float[Array, "... f"]:
         """Gates and projects contexts of all heads, [head_1; ...; head_h]; x is the input of the queries."""

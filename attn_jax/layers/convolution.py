@@ -34,7 +34,7 @@ class Convolution(Encoder, kw_only=True):
     ) -> tuple[Float[Array, "b d"], Float[Array, "b s d"]]:
         places = jnp.broadcast_to(jnp.arange(embedded.shape[1]), embedded.shape[:2])
         x = self.positions.embed(embedded, places)
-        x = x if x.shape[-1] == self.features else Dense(self.features, dtype=self.dtype, name="input")(x)
+        x = x if x.shape[-1] == self.features else Dense(features=self.features, dtype=self.dtype, name="input")(x)
         x = Dropout(rate=self.dropout)(x, deterministic=not train)
         for index in range(self.num_layers):
             inner = nn.LayerNorm(dtype=self.dtype, name=f"norm_{index}")(x)

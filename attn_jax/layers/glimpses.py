@@ -86,7 +86,7 @@ class GlimpseSensor(nn.Module, kw_only=True):
     def __call__(self, pixels: UInt8[Array, "b y x c"], place: Float[Array, "b 2"]) -> Float[Array, "b d"]:
         place = jax.lax.stop_gradient(place)
         crops = jax.vmap(lambda image, at: crop(image, at, self.size, self.num_scales))(pixels, place)
-        what = nn.relu(Dense(self.features, dtype=self.dtype, name="what")(crops.reshape(len(crops), -1)))
-        where = nn.relu(Dense(self.features, dtype=self.dtype, name="where")(place))
+        what = nn.relu(Dense(features=self.features, dtype=self.dtype, name="what")(crops.reshape(len(crops), -1)))
+        where = nn.relu(Dense(features=self.features, dtype=self.dtype, name="where")(place))
         both = jnp.concatenate([what, where], axis=-1)
-        return nn.relu(Dense(self.features, dtype=self.dtype, name="both")(both))
+        return nn.relu(Dense(features=self.features, dtype=self.dtype, name="both")(both))

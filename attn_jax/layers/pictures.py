@@ -71,7 +71,7 @@ class ConvolutionGrid(nn.Module, kw_only=True):
         for index, (width, kernel, stride) in enumerate(zip(self.channels, self.kernels, self.strides, strict=True)):
             layer = nn.Conv(width, (kernel, kernel), (stride, stride), dtype=self.dtype, name=f"layer_{index}")
             x = nn.relu(nn.LayerNorm(dtype=self.dtype, name=f"norm_{index}")(layer(x)))
-        return Dense(self.features, dtype=self.dtype, name="output")(x)
+        return Dense(features=self.features, dtype=self.dtype, name="output")(x)
 
 
 class PatchGrid(nn.Module, kw_only=True):
@@ -105,7 +105,7 @@ class PatchGrid(nn.Module, kw_only=True):
         rows, columns = self.cells(*x.shape[1:3])
         size = self.patch_size
         patches = x.reshape(len(x), rows, size, columns, size, -1).swapaxes(2, 3)
-        return Dense(self.features, dtype=self.dtype)(patches.reshape(len(x), rows, columns, -1))
+        return Dense(features=self.features, dtype=self.dtype)(patches.reshape(len(x), rows, columns, -1))
 
 
 class NoPlaces(nn.Module, kw_only=True):

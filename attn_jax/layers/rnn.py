@@ -179,7 +179,7 @@ class Recurrence(nn.Module, kw_only=True):
 
     def setup(self):
         gates = self.cell.num_gates * self.features
-        self.input = Dense(gates, bias_init=self._bias_init, dtype=self.dtype)
+        self.input = Dense(features=gates, bias_init=self._bias_init, dtype=self.dtype)
         orthogonal = _per_gate_orthogonal(self.cell.num_gates)
         self.kernel = self.param("kernel", orthogonal, (self.features, gates), jnp.float32)
         self.extra = {

@@ -76,8 +76,8 @@ class TransformerLayer(nn.Module, kw_only=True):
             self.convolve = ShortConvolution(size=self.convolution, activation=lambda x: x)
         if self.make_source_attention is not None:
             self.source_attention, self.source_norm = self.make_source_attention(), norm()
-        self.inner = Dense(self.feed_forward_size, kernel_init=init, dtype=self.dtype)
-        self.outer = Dense(self.features, kernel_init=init, dtype=self.dtype)
+        self.inner = Dense(features=self.feed_forward_size, kernel_init=init, dtype=self.dtype)
+        self.outer = Dense(features=self.features, kernel_init=init, dtype=self.dtype)
         self.feed_forward_norm = norm()
         self.drop = Dropout(rate=self.dropout)
 

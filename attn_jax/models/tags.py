@@ -63,7 +63,7 @@ class MergeTags(nn.Module, kw_only=True):
     @nn.compact
     def __call__(self, tags: Tags) -> Float[Array, "b d"]:
         total = jnp.sum(jnp.where(tags.mask[..., None], tags.embedded, 0), axis=-2)
-        return nn.relu(Dense(self.features, dtype=self.dtype)(total))
+        return nn.relu(Dense(features=self.features, dtype=self.dtype)(total))
 
 
 def check_tags(way: str, sizes: TextSizes) -> None:

@@ -28,7 +28,7 @@ class Pointer(nn.Module, kw_only=True):
     dtype: Dtype = jnp.float32
 
     def setup(self):
-        self.gate = Dense(1, dtype=self.dtype)
+        self.gate = Dense(features=1, dtype=self.dtype)
 
     def copied(self, source: Int[Array, "b s"]) -> Int[Array, "b s"]:
         """Returns the target id of each source token."""

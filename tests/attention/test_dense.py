@@ -47,7 +47,7 @@ def test_products_are_the_same_under_vmap_and_jit(dtype):
 def test_dense_is_that_of_flax(dtype, use_bias):
     """Same parameters, same values up to the rounding of the sum before the bias is added."""
     options = {"use_bias": use_bias, "dtype": dtype, "bias_init": nn.initializers.normal(1.0)}
-    ours, theirs = dense.Dense(16, **options), nn.Dense(16, **options)
+    ours, theirs = dense.Dense(features=16, **options), nn.Dense(16, **options)
     params = theirs.init(jax.random.key(0), X)
     jax.tree.map(np.testing.assert_array_equal, ours.init(jax.random.key(0), X), params)
     first, second = ours.apply(params, X), theirs.apply(params, X)
@@ -61,7 +61,7 @@ def test_a_small_bias_has_an_effect_on_a_sum_in_bfloat16():
     params = {"kernel": kernel, "bias": np.full(1000, 1e-3, np.float32)}
 
     def mean(layer):
-        outputs = layer(1000, dtype=jnp.bfloat16).apply({"params": params}, jnp.ones((1, 2)))
+        outputs = layer(features=1000, dtype=jnp.bfloat16).apply({"params": params}, jnp.ones((1, 2)))
         return float(jnp.mean(outputs, dtype=jnp.float32) - jnp.mean(jnp.sum(rounded(kernel), axis=0)))
 
     assert abs(mean(nn.Dense)) < 1e-4 and mean(dense.Dense) == pytest.approx(1e-3, rel=0.2)

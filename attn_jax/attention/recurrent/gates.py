@@ -39,7 +39,7 @@ class HeadDecay(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, x: Float[Array, "... k d"]) -> Float[Array, "... h k g"]:
-        gates = wide(Dense(self.num_heads * self.columns, dtype=self.dtype)(x))
+        gates = wide(Dense(features=self.num_heads * self.columns, dtype=self.dtype)(x))
         gates = gates.reshape(*gates.shape[:-1], self.num_heads, self.columns)
         return jax.nn.log_sigmoid(jnp.swapaxes(gates, -3, -2)) / SOFTENED
 
@@ -61,5 +61,5 @@ class Rates(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, x: Float[Array, "... k d"]) -> Float[Array, "... h k"]:
-        rates = wide(Dense(self.num_heads, use_bias=False, dtype=self.dtype)(x))
+        rates = wide(Dense(features=self.num_heads, use_bias=False, dtype=self.dtype)(x))
         return jax.nn.sigmoid(jnp.swapaxes(rates, -2, -1))

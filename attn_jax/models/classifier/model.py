@@ -43,7 +43,7 @@ class Classifier(OneTokenModule, kw_only=True):
             embedding_init=init,
             dtype=self.dtype,
         )
-        self.inner = Dense(self.features, dtype=self.dtype)
+        self.inner = Dense(features=self.features, dtype=self.dtype)
         self.drop = Dropout(rate=self.dropout)
 
     def embed(self, source: Source) -> tuple[Float[Array, "b s e"], Bool[Array, "b s"]]:

@@ -40,7 +40,7 @@ class GaussianPlaces(nn.Module, kw_only=True):
     def __call__(
         self, hidden: Float[Array, "b h"], rng: PRNGKeyArray | None = None, choice: Float[Array, "b 2"] | None = None
     ) -> Choice:
-        mean = jnp.tanh(Dense(2, dtype=self.dtype, name="mean")(hidden)).astype(jnp.float32)
+        mean = jnp.tanh(Dense(features=2, dtype=self.dtype, name="mean")(hidden)).astype(jnp.float32)
         if choice is None:
             choice = mean if rng is None else mean + self.sigma * jax.random.normal(rng, mean.shape, mean.dtype)
         choice = jax.lax.stop_gradient(choice)
@@ -60,7 +60,7 @@ class GridPlaces(nn.Module, kw_only=True):
         self, hidden: Float[Array, "b h"], rng: PRNGKeyArray | None = None, choice: Int[Array, "b"] | None = None
     ) -> Choice:
         centres = self.grid.centres()
-        logits = Dense(len(centres), dtype=self.dtype, name="logits")(hidden).astype(jnp.float32)
+        logits = Dense(features=len(centres), dtype=self.dtype, name="logits")(hidden).astype(jnp.float32)
         if choice is None:
             choice = jnp.argmax(logits, axis=-1) if rng is None else jax.random.categorical(rng, logits)
         log_probs = jax.nn.log_softmax(logits)

@@ -118,7 +118,7 @@ class Decoder(nn.Module, kw_only=True):
 
     def setup(self):
         self.combine = ConcatDense(features=self.features, dtype=self.stack.dtype)
-        self.beta = Dense(1, dtype=self.stack.dtype)  # has no parameters if it is never called
+        self.beta = Dense(features=1, dtype=self.stack.dtype)  # has no parameters if it is never called
         if self.coverage:
             self.cover = Coverage(dtype=self.stack.dtype)
 

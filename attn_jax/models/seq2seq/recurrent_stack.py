@@ -133,9 +133,9 @@ class Stack(nn.Module, kw_only=True):
         ]
         self.between = Dropout(rate=self.dropout)
         # Has parameters only if a decoder passes an `extra`: a flax module that is never called has none.
-        self.extra = Dense(self.cell.num_gates * self.features, use_bias=False, dtype=self.dtype)
+        self.extra = Dense(features=self.cell.num_gates * self.features, use_bias=False, dtype=self.dtype)
         count = self.bridge.num_projections(self.cell) * self.num_layers
-        self.bridges = [Dense(self.features, dtype=self.dtype) for _ in range(count)]
+        self.bridges = [Dense(features=self.features, dtype=self.dtype) for _ in range(count)]
 
     def start(self, encoded: EncoderStates) -> tuple[State, ...]:
         """Returns the state of each layer before the first step."""

@@ -50,7 +50,8 @@ class Dense(nn.Module, kw_only=True):
         dtype = self.dtype or jnp.result_type(inputs, kernel)
         outputs = product(inputs, kernel, dtype)
         if self.use_bias:  # added before the sum is rounded: a small bias would have no effect on a rounded one
-            outputs += jnp.asarray(self.param("bias", self.bias_init, (self.features,), jnp.float32))
+            bias = jnp.asarray(self.param("bias", self.bias_init, (self.features,), jnp.float32))
+            outputs += jnp.expand_dims(bias, range(outputs.ndim - 1))
         return outputs.astype(dtype)
 
 

@@ -54,7 +54,7 @@ class FullSoftmax(OutputLayer, kw_only=True):
         """Returns W hidden + b in float32 at least; product, and a bias that is not tied, are of `dtype` before."""
         table, bias, axis = self.linear(hidden.shape[-1], embedding)
         logits = product(hidden, table if axis else table.T, self.dtype)
-        return logits if bias is None else logits + bias
+        return logits if bias is None else logits + jnp.expand_dims(bias, range(logits.ndim - 1))
 
     def log_probs(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
         """log p(word) of each word, for evaluation and decoding."""

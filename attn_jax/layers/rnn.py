@@ -113,7 +113,7 @@ def scan_cell(
 
 
 def _forward(cell, params, state, projected, mask, dropped):
-    kernel = params["kernel"].astype(dropped.dtype)
+    kernel = jnp.asarray(params["kernel"], dropped.dtype)
 
     def step(state, inputs):
         projected, mask = inputs
@@ -131,7 +131,7 @@ def _backward(cell, residuals, cotangents):
     # One state per step, also for a sequence without steps.
     before = jax.tree.map(lambda x0, x: jnp.concatenate([x0[None], x[:-1]])[: len(x)], first, states)
     d_last, d_states = cotangents
-    kernel = params["kernel"].astype(dropped.dtype).T
+    kernel = jnp.asarray(params["kernel"], dropped.dtype).T
 
     def step(carry, inputs):
         d_state, d_extra = carry

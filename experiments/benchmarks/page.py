@@ -33,9 +33,9 @@ SECTIONS = {
         "Training: LSTM with attention",
         "A translation model in the sizes of the lecture notes: LSTM of 512, dot attention, 8,000 pieces a side, 17.3 "
         "million parameters, batches of 32 sentence pairs, Adam. Share of the peak: products of matrices alone, of the "
-        "rate of one large product in the same process. All programs have the heap of `launch.py`, which keeps its memory; "
-        "with huge pages alone PyTorch made 2,354 tokens a second in float32, and ours 1,905 (another run: the file of "
-        "commit 4fcfb72).",
+        "rate of one large product in the same process. All programs have the heap of `launch.py`, which keeps its "
+        "memory; with huge pages alone PyTorch made 2,354 tokens a second in float32, and ours 1,905 (another run: "
+        "the file of commit 4fcfb72).",
     ),
     "translation_profile": (
         "Where the time of a step goes",

@@ -220,9 +220,8 @@ class Batches:
                     f"tokens, and the mean pair has {mean:.0f}; smaller task.buckets.shapes leave out what is longer",
                 )
             )
-        for side in ("source", "target"):
-            tokens = getattr(self._pairs, side).tokens
-            share = np.sum(tokens == UNK) / max(1, np.sum(tokens != EOS))
+        for side, texts in (("source", self._pairs.source), ("target", self._pairs.target)):
+            share = np.sum(texts.tokens == UNK) / max(1, np.sum(texts.tokens != EOS))
             if share > LARGEST_SHARE:
                 percent = f"{side}: {100 * share:.0f} % of the training tokens are unk"
                 found.append(("vocabulary", f"{percent}; see task.vocab_size and min_count"))

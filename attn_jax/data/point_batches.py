@@ -43,7 +43,6 @@ class PointBatches:
     """
 
     messages = ()
-    shapes = ()
     real = (1.0, 1.0)
 
     def __init__(self, points: StandardPoints, batch_size: int, seeds: tuple[int, ...]):
@@ -52,6 +51,7 @@ class PointBatches:
         self.dropped = 0
         self.rows = min(batch_size, self.num_pairs)
         self.steps_per_epoch = -(-self.num_pairs // self.rows)
+        self.shapes = [(self.rows, self.num_pairs, 1)]
 
     def batch_at(self, step: int) -> dict[str, np.ndarray]:
         """Returns {"index" [B] of the query points, "inputs" [n, d], "targets" [n, v]}; several seeds: leading axis."""

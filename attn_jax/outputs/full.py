@@ -51,7 +51,7 @@ class FullSoftmax(OutputLayer, kw_only=True):
         return Linear(*declare(self, features, **sizes), axis=1)
 
     def logits(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
-        """Returns W hidden + b in float32 at least; product, and a bias that is not tied, are of `dtype` before."""
+        """Returns W hidden + b in float32 at least, of operands rounded to `dtype`."""
         table, bias, axis = self.linear(hidden.shape[-1], embedding)
         logits = product(hidden, table if axis else table.T, self.dtype)
         return logits if bias is None else logits + jnp.expand_dims(bias, range(logits.ndim - 1))

@@ -87,8 +87,8 @@ class Profile(NamedTuple):
             ),
             (
                 "batches",
-                f"shapes: {self.shapes}; {self.real[0]:.0%} of source and {self.real[1]:.0%} of target positions are "
-                "tokens, the others padding",
+                f"shapes: {self.shapes}; {100 * self.real[0]:.0f} % of source and {100 * self.real[1]:.0f} % of target "
+                "positions are tokens, the others padding",
             ),
             (
                 "waiting",

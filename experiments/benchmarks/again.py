@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from attn_jax.cli.allocator import keep_memory
 from attn_jax.errors import UserError, lookup, one_line
 from attn_jax.evaluation.provenance import provenance
 from experiments.benchmarks import turns
@@ -34,7 +35,7 @@ PARTS = {
             row["median_ms"] for row in found["rows"] if (row["method"], row["vocab_size"]) == ("full", 10_000)
         ),
     ),
-    "kernel_speed": Part(("--draws", "20", "--sizes"), lambda found: found["fits"][-1]["ms"]),
+    "kernel_speed": Part(("--draws", "20", "--sizes"), lambda found: found["fits"][1]["ms"]),
     "large_corpus": Part(("--pairs", "100000"), lambda found: found["rows"][0]["index_seconds"]),
     "start_speed": Part(("--repeats", "1"), lambda found: found["rows"][0]["later"]["median"]),
 }
@@ -79,6 +80,8 @@ def measure(name: str, found: dict[str, Any]) -> tuple[str, float, float]:
                 raise Measured(turns.summary([program], what)[0]["step_ms"]["p50"])
 
     def caught(_: str, measured: dict[str, Any], *__: Any) -> None:
+        if part is None:
+            raise UserError(f"{name}: no program is called {what!r}, as in its file; run the script again")
         raise Measured(part.number(measured))
 
     sys.argv = [name, *(part.arguments if part else ())]
@@ -86,8 +89,8 @@ def measure(name: str, found: dict[str, Any]) -> tuple[str, float, float]:
     try:
         script.main()
     except Measured as end:
-        return what or " ".join(part.arguments), before, end.number
-    raise UserError(f"{name}: no program is called {what!r}, as in its file; run the script again")
+        return what or " ".join(sys.argv[1:]), before, end.number
+    raise AssertionError(f"{name} has written nothing")
 
 
 def main(names: Sequence[str]) -> None:
@@ -99,7 +102,10 @@ def main(names: Sequence[str]) -> None:
         if name in LEFT_OUT:
             print(f"{name:<20} left out: {LEFT_OUT[name]}")
             continue
-        found = json.loads((turns.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        if not (path := turns.RESULTS / f"{name}.json").exists():
+            print(f"{name:<20} has no file yet")
+            continue
+        found = json.loads(path.read_text(encoding="utf-8"))
         what, before, now = measure(name, found)
         ratio, elsewhere = now / before, "" if found["machine"] == here else f"   file of {found['machine']}"
         mark = "   CHANGED" if not 1 / LARGEST <= ratio <= LARGEST else ""
@@ -112,5 +118,6 @@ def main(names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    keep_memory()  # as the scripts do
     with one_line("again"):
         main(sys.argv[1:])

@@ -23,15 +23,14 @@ from ml_collections import ConfigDict
 from attn_jax.cli.allocator import keep_memory
 from attn_jax.data.batching import Batches
 from attn_jax.data.buckets import choose_buckets
-from attn_jax.data.sizes import TextSizes
-from attn_jax.models.base import Model
-from attn_jax.runs.options import change, resolve
+from attn_jax.runs.options import change
 from attn_jax.training.model_size import num_parameters
 from configs import base
 from experiments.benchmarks.torch_transformer import TorchTransformer
 from experiments.benchmarks.translation_speed import (
     POOL,
     VOCAB_SIZES,
+    build,
     losses_of_both,
     one_per_shape,
     random_batches,
@@ -70,11 +69,6 @@ def get_config(
     }
     changes |= {f"model.{side}.{key}": value for side in ("encoder", "decoder") for key, value in stack.items()}
     return change(base.get_config(model="transformer"), changes)
-
-
-def build(config: ConfigDict) -> Model:
-    """Builds the model of a config."""
-    return resolve(config).build_model(TextSizes(*VOCAB_SIZES))
 
 
 def check_parity(params, batch) -> str:
@@ -124,7 +118,7 @@ def make_programs(args: argparse.Namespace, dtype: str) -> tuple[list[Program], 
     if dtype == "float32":
         return programs, check_parity(params, similar[0])
     configs = {name: get_config(name, 0.0, 0.0) for name in ("float32", dtype)}
-    return programs, losses_of_both(build, configs, params, similar[0])
+    return programs, losses_of_both(configs, params, similar[0])
 
 
 def main() -> None:

@@ -168,7 +168,7 @@ def check_parity(config: ConfigDict, params: Params, batch: Batch) -> str:
     """Checks that loss and gradient norm are the same on both sides, without dropout, for all PyTorch variants."""
     config = config.copy_and_resolve_references()
     config.dtype, config.model.dropout = "float32", 0.0
-    model = resolve(config).build_model(TextSizes(*VOCAB_SIZES))
+    model = build(config)
     (_, metrics), grads = jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, jax.random.key(0))
     count = float(metrics["loss"].count)
     norms = [float(np.linalg.norm(np.ravel(grad))) / count for grad in jax.tree.leaves(grads)]
@@ -190,6 +190,11 @@ def check_parity(config: ConfigDict, params: Params, batch: Batch) -> str:
     return f"same parameters, no dropout: loss, gradient norm = {report}; {sizes[0]:,} and {sizes[1]:,} parameters"
 
 
+def build(config: ConfigDict) -> Model:
+    """Builds the model of a config."""
+    return resolve(config).build_model(TextSizes(*VOCAB_SIZES))
+
+
 def three_losses(model: Model, config: ConfigDict, params: Params, batch: Batch) -> str:
     """Returns the losses of three steps on one batch."""
     tx = resolve(config).optimizer.build(1)
@@ -201,7 +206,7 @@ def three_losses(model: Model, config: ConfigDict, params: Params, batch: Batch)
     return ", ".join(losses)
 
 
-def losses_of_both(build: Callable[[ConfigDict], Model], configs: dict[str, ConfigDict], params: Params, batch: Batch):
+def losses_of_both(configs: dict[str, ConfigDict], params: Params, batch: Batch) -> str:
     """Returns the losses of three steps in each type, without dropout, in words."""
     found = {dtype: three_losses(build(config), config, params, batch) for dtype, config in configs.items()}
     return "losses of three steps, no dropout: " + "; ".join(f"{dtype} {losses}" for dtype, losses in found.items())
@@ -210,15 +215,14 @@ def losses_of_both(build: Callable[[ConfigDict], Model], configs: dict[str, Conf
 def make_programs(args: argparse.Namespace, pairs: EncodedPairs, dtype: str) -> tuple[list[Program], list[str]]:
     """Returns the programs of a type, and reports of the checks."""
     config = get_config(dtype)
-    model = resolve(config).build_model(TextSizes(*VOCAB_SIZES))
+    model = build(config)
     longest = random_batches(pairs, args.batch_size, multiple=1)
     similar = random_batches(pairs, args.batch_size, multiple=1, pool=POOL)
     params = jax.jit(model.init)(jax.random.key(0), longest[0])
     reports = [check_parity(config, params, longest[0])]
     if dtype != "float32":
         configs = {name: change(get_config(name), {"model.dropout": 0.0}) for name in ("float32", dtype)}
-        build = lambda config: resolve(config).build_model(TextSizes(*VOCAB_SIZES))  # noqa: E731
-        reports = [losses_of_both(build, configs, params, longest[0])]
+        reports = [losses_of_both(configs, params, longest[0])]
 
     def theirs(name, batches, fused=True, packed=False, real_only=True, sparse=False, compiled=False):
         options = dict(packed=packed, real_only=real_only, sparse=sparse)

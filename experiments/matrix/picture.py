@@ -8,6 +8,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -31,13 +33,11 @@ def draw(cells: Mapping[tuple[str, str], Mapping[str, Any]], table: Table) -> Fi
     rows = [row for row in table.rows if any(key[0] == row for key in entries)]
     figure = Figure(figsize=(1.6 + 0.62 * len(tests), 1.0 + 0.24 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    colours = [[min(max(value_of(entries, row, key), 0.0), 100.0) for key in tests] for row in rows]
-    axes.imshow(colours, cmap="viridis_r", vmin=0, vmax=100, aspect="auto")
+    means = [[entries[(row, *key)]["mean"] if (row, *key) in entries else np.nan for key in tests] for row in rows]
+    axes.imshow(means, cmap=colormaps["viridis_r"].with_extremes(bad=MISSING), vmin=0, vmax=100, aspect="auto")
     for y, row in enumerate(rows):
         for x, key in enumerate(tests):
-            one = entries.get((row, *key))
-            if one is None:
-                axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=MISSING))
+            if (one := entries.get((row, *key))) is None:
                 continue
             colour = "white" if one["mean"] > DARK else "black"
             axes.text(x, y, f"{one['mean']:.0f}", ha="center", va="center", fontsize=7, color=colour)
@@ -50,11 +50,6 @@ def draw(cells: Mapping[tuple[str, str], Mapping[str, Any]], table: Table) -> Fi
     for side in axes.spines.values():
         side.set_visible(False)
     return figure
-
-
-def value_of(entries: Mapping[tuple[str, str, str], Mapping[str, Any]], row: str, key: tuple[str, str]) -> float:
-    """Returns the mean of a cell, 0 where there is none."""
-    return entries[(row, *key)]["mean"] if (row, *key) in entries else 0.0
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -55,6 +55,18 @@ def test_the_quickest_row_alone_is_measured_again(tmp_path, monkeypatch, capsys,
     assert out.startswith("fake") and out.rstrip().endswith("quick") and ("CHANGED" in out) == changed
 
 
+def test_a_row_that_no_program_has_is_one_line(tmp_path, monkeypatch):
+    """As after a program was renamed: the script comes to its end."""
+    rows = [{"name": "gone", "step_ms": {"p50": 1.0}}]
+    (tmp_path / "fake.json").write_text(json.dumps({"rows": rows, "machine": ""}), encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "experiments.benchmarks.fake", script(0.0))
+    monkeypatch.setattr(turns, "RESULTS", tmp_path)
+    monkeypatch.setattr(again, "TURNS", ("fake",))
+    monkeypatch.setattr(sys, "argv", ["again"])
+    with pytest.raises(UserError, match="no program is called 'gone'"):
+        again.main(["fake"])
+
+
 def test_each_table_of_a_cpu_is_measured_again_or_left_out_with_a_reason():
     tables = [name for name in page.SECTIONS if not name.startswith("gpu_")]
     assert sorted(tables) == sorted(itertools.chain(again.TURNS, again.PARTS, again.LEFT_OUT))

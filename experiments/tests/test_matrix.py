@@ -187,6 +187,7 @@ def test_a_row_of_ones_own_is_one_line(tmp_path, monkeypatch):
         (matrix.main, "--own=nothing.py", "there is no such file; expected a Python file"),
         (matrix.main, f"--own={__file__}", "expected a dictionary ROWS or COLUMNS"),
         (page.main, "--cells=nothing", "there is no cell; measure some"),
+        (picture.main, "--cells=nothing", "there is no cell; measure some"),
     ],
 )
 def test_wrong_input_is_one_clear_line(main, argument, message, tmp_path):
@@ -208,6 +209,6 @@ def test_the_picture_has_a_number_for_each_cell_and_frames_what_differs():
     }
     (axes,) = picture.draw(cells, tables.SELF).axes
     assert sorted(text.get_text() for text in axes.texts) == ["10", "10", "96"]
-    frames = [patch.get_xy() for patch in axes.patches if not patch.get_fill()]
+    frames = [patch.get_xy() for patch in axes.patches]
     assert len(frames) == 1 and (round(frames[0][0]), round(frames[0][1])) == (0, 1)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["recall", "characters"]

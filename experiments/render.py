@@ -42,7 +42,6 @@ NAMES = (  # experiments with a page
     "encoders",
     "estimator_variance",
     "glimpse_operations",
-    "in_context",
     "inflection",
     "inflection_peer",
     "kernel_exercises",

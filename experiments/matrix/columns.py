@@ -1,4 +1,4 @@
-"""What a column trains and measures: texts of a task, regression in context, and the characters of a text.
+"""What a column trains and measures: texts of a task, and the characters of a text; regression.py has one of numbers.
 
 A column opens a row, and gives what one cell needs; the attention of the row is all that differs within a column.
 """
@@ -17,7 +17,6 @@ from attn_jax.data.vocabulary import Vocabulary
 from attn_jax.errors import UserError
 from attn_jax.evaluation.kinds import TOKENS, Setup
 from attn_jax.models.base import Model
-from attn_jax.models.metrics import Mean
 from attn_jax.models.setting import Setting
 from attn_jax.models.transformer.options import LanguageModelOptions
 from attn_jax.parts import read
@@ -25,10 +24,8 @@ from attn_jax.runs.build import build_setup, build_task
 from attn_jax.runs.config_files import load_config_file
 from attn_jax.runs.options import RunOptions, change, resolve
 from attn_jax.runs.tree import resolve_tree
-from attn_jax.tasks.synthetic.in_context import InContextOptions, Regressions
 from attn_jax.token_ids import BOS, EOS, PAD, SPECIAL
-from attn_jax.types import Array, Batch, Bool, Float, Int, Metrics, Params, PRNGKeyArray
-from experiments.in_context import Regressor, arrays
+from attn_jax.types import Batch, Bool, Int, Params, PRNGKeyArray
 
 ALL: dict[str, dict[str, Any]] = {"test": {}}
 WIDTH = 64
@@ -204,55 +201,6 @@ class Characters:
 
         example = jax.tree.map(lambda x: jnp.asarray(x[0]), batches((0,))(0))
         return Opened(lambda rng: model.init(rng, example), model.loss_fn, batches, score, weights)
-
-
-class Regression:
-    """Linear regression in context, see attn_jax/tasks/synthetic/in_context.py.
-
-    The score is 100 (1 - E (p - m)^2 / E m^2), where p is the prediction and m the posterior mean, the best
-    prediction: 100 for the posterior mean, 0 for the prediction 0.
-    """
-
-    def __init__(self, task: InContextOptions, batch_size: int = 64, test_size: int = 2000):
-        self.task, self.batch_size, self.test_size = task, batch_size, test_size
-        self.tests = {"trained": task.num_pairs, "twice": 2 * task.num_pairs}
-        self.seeds, self.score_name, self.reads_files = SEEDS, "explained", False
-
-    def open(self, row: Mapping[str, Any], data_dir: str = "", **changes: Any) -> Opened:
-        # The order of the pairs has no meaning.
-        options = language_model({"positions": "none"} | row)
-        stack = options.build_stack(
-            features=WIDTH, dropout=0.0, dtype=jnp.float32, attention=options.attention, causal=True
-        )
-        model, batch_size = Regressor(stack=stack), changes.get("batch_size", self.batch_size)
-
-        def loss_fn(params: Params, batch: Batch, rng: PRNGKeyArray, step: Any = 0) -> tuple[Float[Array, ""], Metrics]:
-            wrong = jnp.square(model.apply({"params": params}, *batch["given"]) - batch["answer"])
-            return jnp.sum(wrong), {"loss": Mean.of(wrong)}
-
-        def batches(seeds: Sequence[int]) -> Callable[[int], Batch]:
-            def at(step: int) -> Batch:
-                rows = [self.task.sample(batch_size, np.random.default_rng((0, seed, step))) for seed in seeds]
-                examples = Regressions(*(np.stack(parts) for parts in zip(*rows, strict=True)))
-                return {"given": arrays(examples), "answer": examples.answer.astype(np.float32)}
-
-            return at
-
-        def score(params: Sequence[Params], test: str) -> Mapping[str, list[float]]:
-            rng = np.random.default_rng((1, list(("valid", *self.tests)).index(test)))
-            examples = self.task.sample(self.test_size, rng, self.tests.get(test, self.task.num_pairs))
-            best, predict = self.task.bayes(examples).mean, jax.jit(model.apply)
-            found = [np.asarray(predict({"params": one}, *arrays(examples))) for one in params]
-            return {self.score_name: [float(100 * (1 - np.mean((p - best) ** 2) / np.mean(best**2))) for p in found]}
-
-        def weights(params: Params) -> Mapping[str, Any]:
-            examples = self.task.sample(1, np.random.default_rng((2, 0)), self.task.num_pairs)
-            _, maps = model.apply({"params": params}, *arrays(examples), method="run")
-            pairs = [f"{y:+.1f}" for y in examples.outputs[0]]
-            return {"tokens": [*pairs, "?"], "maps": np.asarray(jnp.stack(maps)[:, 0].mean(1))}
-
-        example = jax.tree.map(lambda x: jnp.asarray(x[0]), batches((0,))(0))
-        return Opened(lambda rng: model.init(rng, *example["given"])["params"], loss_fn, batches, score, weights)
 
 
 def language_model(row: Mapping[str, Any]) -> LanguageModelOptions:

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from attn_jax.tasks.synthetic.flip_flop import is_read
 from attn_jax.tasks.synthetic.in_context import InContextOptions
 from attn_jax.tasks.synthetic.recall import is_value
-from experiments.matrix.columns import WIDTH, Characters, Column, Regression, Sequences
+from experiments.matrix.columns import WIDTH, Characters, Column, Sequences
+from experiments.matrix.regression import Regression
 
 
 class Table(NamedTuple):

@@ -13,7 +13,7 @@ import scipy.stats
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
 from experiments.matrix import __main__ as matrix
-from experiments.matrix import analysis, cell, columns, page, picture, tables
+from experiments.matrix import analysis, cell, columns, page, picture, regression, tables
 
 SMALL = {"task.num_examples": 60, "task.valid_size": 10, "task.batch_size": 8}
 TINY = {
@@ -86,6 +86,29 @@ def test_columns_without_a_config_are_measured_and_shown(name, tmp_path):
     data = page.data_of({("softmax", name): {"row": "softmax", "column": name} | measured}, tables.SELF)
     shown = page.render(data)
     assert json.loads(shown.partition('type="application/json">')[2].partition("</script>")[0])["rows"] == ["softmax"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ["softmax", "local_line", "mesa"])
+def test_padding_of_pairs_changes_no_prediction(row):
+    model, task = regression.build(tables.ROWS[row]), tables.COLUMNS["regression"].task
+    short = task.sample(5, np.random.default_rng(0), num_pairs=2)
+    padded = short._replace(
+        inputs=np.pad(short.inputs, ((0, 0), (0, 2), (0, 0)), constant_values=3.0),
+        outputs=np.pad(short.outputs, ((0, 0), (0, 2)), constant_values=3.0),
+    )
+    params = model.init(jax.random.key(0), *regression.arrays(short))
+    found = [model.apply(params, *regression.arrays(examples)) for examples in (short, padded)]
+    np.testing.assert_allclose(*found, atol=1e-3)  # the local line of two pairs is nearly singular
+
+
+def test_the_posterior_mean_explains_all(monkeypatch):
+    column = tables.COLUMNS["regression"]
+    rng = np.random.default_rng((1, 1))  # of the first test
+    best = column.task.bayes(column.task.sample(column.test_size, rng, column.task.num_pairs)).mean
+    opened = column.open({})
+    monkeypatch.setattr(jax, "jit", lambda _: lambda *_: best)
+    assert opened.score([{}], "trained") == {"explained": [100.0]}
 
 
 def test_packed_weights_are_the_weights():

@@ -7,7 +7,8 @@ No predictor is better on average than the mean of y given the pairs. With n pai
     C = (d I + X'X / s^2)^-1        E[w] = C X'y / s^2        Bayes error at x = s^2 + x' C x
 
 so each sequence has an exact Bayes error, and any other prediction p has a larger expected error, by (p - E[y])^2. The
-mean is ridge regression with the ridge d s^2. Examples are arrays, not texts: experiments/in_context.py trains on them.
+mean is ridge regression with the ridge d s^2. Examples are arrays, not texts; experiments/matrix/regression.py trains
+on them.
 """
 
 import dataclasses

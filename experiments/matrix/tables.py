@@ -142,7 +142,12 @@ TRANSLATED = {
     "task.batch_size": 32,
 }
 WIDER = {"hidden_size": 128, "embedding_size": 128, "decoder.readout_size": 128, "attention.score.features": 128}
-FORMS = {"task.num_examples": 1000, "task.batch_size": 32}
+FORMS = {  # 500 forms are held out for validation
+    "task.train": ("german-train-high", ""),
+    "task.test": ("german-dev", ""),
+    "task.num_examples": 1000,
+    "task.batch_size": 32,
+}
 SOURCE_COLUMNS: dict[str, Column] = {
     "dates": Sequences("quickstart", {"task.batch_size": 32}, model=RECURRENT),
     "inflection": Sequences("inflection_soft", FORMS, model=RECURRENT, reads_files=True),

@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+import string
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +34,25 @@ def test_every_cell_has_options(table):
     for column in (x for x in table.columns.values() if isinstance(x, columns.Sequences)):
         for test in column.tests:
             assert column.options({}, test).task.batch_size == column.options({}).task.batch_size
+
+
+FROM_FILES = [name for name, column in tables.SOURCE.columns.items() if column.reads_files]
+
+
+@pytest.mark.parametrize("name", FROM_FILES)
+def test_forms_and_sentences_that_choose_are_neither_trained_on_nor_reported(name, tmp_path):
+    write_lines(tmp_path, {"train.en": "a b{}", "train.ja": "c d{}", "dev.en": "a b c{}", "dev.ja": "c d e{}"})
+    write_lines(tmp_path, {"german-train-high": "a{0}\tab{0}\tV;PST", "german-dev": "b{0}\tbb{0}\tV;PST"})
+    changes = {"task.num_examples": 40, "task.valid_size": 10, "data_dir": str(tmp_path)}
+    splits = columns.build_task(tables.SOURCE.columns[name].options({}, "test", **changes)).splits
+    texts = {split: set(map(str, pairs.source)) for split, pairs in splits.items()}
+    assert {split: len(of) for split, of in texts.items()} == {"train": 40, "valid": 10, "test": 52}
+    assert not texts["valid"] & (texts["train"] | texts["test"])
+
+
+def write_lines(folder, files):
+    for name, line in files.items():
+        folder.joinpath(name).write_text("".join(line.format(letter) + "\n" for letter in string.ascii_letters))
 
 
 def test_every_row_is_the_same_model_in_columns_without_a_config():

@@ -95,20 +95,20 @@ def _tensor(array) -> torch.Tensor:
 
 
 def make_torch_step(model: TorchSeq2Seq, fused: bool, bfloat16: bool, compiled: bool) -> Callable:
-    """Returns step(source, target_in, target_out): one update with Adam at 1e-4, by rows for sparse embeddings."""
+    """Returns step(source, target_in, target_out) -> loss: Adam at 1e-4, by rows for sparse embeddings."""
     tables = [module.weight for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse]
     others = [p for p in model.parameters() if all(p is not table for table in tables)]
     optimizers = [torch.optim.Adam(others, lr=1e-4, fused=fused)]
     optimizers += [torch.optim.SparseAdam(tables, lr=1e-4)] if tables else []
     forward = torch.compile(model, dynamic=True) if compiled else model
 
-    def step(*batch: torch.Tensor) -> None:
+    def step(*batch: torch.Tensor) -> float:
         model.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
             loss = forward(*batch)
         loss.backward()
         for optimizer in optimizers:
             optimizer.step()
-        loss.item()
+        return loss.item()
 
     return step

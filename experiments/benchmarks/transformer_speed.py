@@ -14,6 +14,7 @@ import argparse
 import os
 import sys
 import warnings
+from functools import partial
 
 import jax
 import numpy as np
@@ -118,7 +119,8 @@ def make_programs(args: argparse.Namespace, dtype: str) -> tuple[list[Program], 
     if dtype == "float32":
         return programs, check_parity(params, similar[0])
     configs = {name: get_config(name, 0.0, 0.0) for name in ("float32", dtype)}
-    return programs, losses_of_both(configs, params, similar[0])
+    plain = partial(TorchTransformer, VOCAB_SIZES, SIZE, LAYERS, HEADS, INNER, 0.0)
+    return programs, losses_of_both(configs, params, similar[0], plain)
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "attn_jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
@@ -195,21 +196,30 @@ def build(config: ConfigDict) -> Model:
     return resolve(config).build_model(TextSizes(*VOCAB_SIZES))
 
 
-def three_losses(model: Model, config: ConfigDict, params: Params, batch: Batch) -> str:
+def three_losses(model: Model, config: ConfigDict, params: Params, batch: Batch) -> list[float]:
     """Returns the losses of three steps on one batch."""
     tx = resolve(config).optimizer.build(1)
     step, losses = jax.jit(make_train_step(model.loss_fn, tx)), []
     state = TrainState.create(params, tx, jax.random.key(1))
     for _ in range(3):
         state, metrics = step(state, batch)
-        losses.append(f"{float(metrics['loss'].compute()):.6f}")
-    return ", ".join(losses)
+        losses.append(float(metrics["loss"].compute()))
+    return losses
 
 
-def losses_of_both(configs: dict[str, ConfigDict], params: Params, batch: Batch) -> str:
-    """Returns the losses of three steps in each type, without dropout, in words."""
-    found = {dtype: three_losses(build(config), config, params, batch) for dtype, config in configs.items()}
-    return "losses of three steps, no dropout: " + "; ".join(f"{dtype} {losses}" for dtype, losses in found.items())
+def losses_of_both(configs: dict[str, ConfigDict], params: Params, batch: Batch, make_other: Callable) -> str:
+    """Returns the losses of three steps in each type, of ours and of PyTorch, without dropout, in words."""
+    tensors, found = [torch.from_numpy(batch[name]).long() for name in batch], []
+    for dtype, config in configs.items():
+        other = make_other()
+        other.load(params)
+        step = make_torch_step(other, fused=True, bfloat16=dtype == "bfloat16", compiled=False)
+        sides = {
+            "ours": three_losses(build(config), config, params, batch),
+            "PyTorch": [step(*tensors) for _ in range(3)],
+        }
+        found += [f"{dtype}, {side} {', '.join(f'{loss:.6f}' for loss in losses)}" for side, losses in sides.items()]
+    return "losses of three steps, no dropout: " + "; ".join(found)
 
 
 def make_programs(args: argparse.Namespace, pairs: EncodedPairs, dtype: str) -> tuple[list[Program], list[str]]:
@@ -222,7 +232,8 @@ def make_programs(args: argparse.Namespace, pairs: EncodedPairs, dtype: str) -> 
     reports = [check_parity(config, params, longest[0])]
     if dtype != "float32":
         configs = {name: change(get_config(name), {"model.dropout": 0.0}) for name in ("float32", dtype)}
-        reports = [losses_of_both(configs, params, longest[0])]
+        plain = partial(TorchSeq2Seq, VOCAB_SIZES, SIZE, 0.0, packed=False, real_only=True)
+        reports = [losses_of_both(configs, params, longest[0], plain)]
 
     def theirs(name, batches, fused=True, packed=False, real_only=True, sparse=False, compiled=False):
         options = dict(packed=packed, real_only=real_only, sparse=sparse)

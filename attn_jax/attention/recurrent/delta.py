@@ -54,10 +54,10 @@ class Delta(struct.PyTreeNode):
         total = jnp.cumsum(writes.log_decay, axis=-2)
         return products_of(query, writes, True) @ updates_of_values(writes, total)
 
-    def chunk(self, state: Float[Array, "... dk dv"], query: Float[Array, "... n dk"], writes: Writes):
+    def chunk(self, state: Float[Array, "... dk dv"] | None, query: Float[Array, "... n dk"], writes: Writes):
         """Writes and reads n positions at once; returns (the state after them, their contexts)."""
         total = jnp.cumsum(writes.log_decay, axis=-2)
-        already = (writes.keys * jnp.exp(total)) @ state
+        already = 0.0 if state is None else (writes.keys * jnp.exp(total)) @ state
         updates = updates_of_values(writes, total) @ (writes.values - already)
         return write_and_read(state, query, writes.keys, updates, total)
 

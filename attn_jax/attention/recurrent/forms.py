@@ -26,7 +26,7 @@ class Rule(Protocol):
     def write(self, state: PyTree, one: Writes) -> PyTree: ...
     def read(self, state: PyTree, query: Float[Array, "... q dk"]) -> Float[Array, "... q dv"]: ...
     def weights(self, query: Float[Array, "... q dk"], writes: Writes, causal: bool = True) -> Array: ...
-    def chunk(self, state: PyTree, query: Float[Array, "... n dk"], writes: Writes) -> tuple: ...
+    def chunk(self, state: PyTree | None, query: Float[Array, "... n dk"], writes: Writes) -> tuple: ...
 
 
 def dense(
@@ -67,7 +67,10 @@ def chunked(
     length = query.shape[-2]
     size = max(1, min(chunk_size, length))
     missing = -length % size
-    state = rule.start(writes) if state is None else state
+    empty = rule.start(writes)
+    if state is None and length <= size:
+        return rule.chunk(None, query.astype(writes.keys.dtype), writes)
+    state = empty if state is None else state
 
     def cut(x: Array, axis: int) -> Array:
         x = jnp.pad(x, [(0, missing if i == axis % x.ndim else 0) for i in range(x.ndim)])
@@ -92,7 +95,8 @@ def write_all(rule: Rule, writes: Writes) -> PyTree:
     """
     if rule.ordered:
         raise ValueError(f"{type(rule).__name__} needs causal keys: what it writes depends on the keys before")
-    return rule.chunk(rule.start(writes), jnp.zeros_like(writes.keys), writes)[0]
+    rule.start(writes)  # checks the writes
+    return rule.chunk(None, jnp.zeros_like(writes.keys), writes)[0]
 
 
 def _first(query: Array, writes: Writes, axis: int) -> tuple[Array, Writes]:

@@ -48,7 +48,7 @@ class Linear(struct.PyTreeNode):
             return products
         return _safe_ratio(products, jnp.sum(products, axis=-1, keepdims=True))
 
-    def chunk(self, state: Float[Array, "... dk c"], query: Float[Array, "... n dk"], writes: Writes):
+    def chunk(self, state: Float[Array, "... dk c"] | None, query: Float[Array, "... n dk"], writes: Writes):
         """Writes and reads n positions at once; returns (the state after them, their contexts)."""
         total = jnp.cumsum(writes.log_decay, axis=-2)
         updates = writes.rates[..., None] * self._values(writes.values)
@@ -80,7 +80,7 @@ def products_of(query: Float[Array, "... q dk"], writes: Writes, causal: bool) -
 
 
 def write_and_read(
-    state: Float[Array, "... dk dv"],
+    state: Float[Array, "... dk dv"] | None,
     query: Float[Array, "... n dk"],
     keys: Float[Array, "... n dk"],
     updates: Float[Array, "... n dv"],
@@ -90,11 +90,16 @@ def write_and_read(
 
     context_t = (exp(c_t) q_t)' S_0 + sum_{j <= t} q_t . (exp(c_t - c_j) k_j) u_j
     S_n = exp(c_n) S_0 + sum_j (exp(c_n - c_j) k_j) u_j'
+
+    A `state` of None is an empty memory. Its products are left out not for speed alone: on a CPU XLA computes the sum
+    of the two products wrongly if it knows that the memory is zero (jaxlib 0.10.2).
     """
-    context = (query * jnp.exp(total)) @ state + faded_products(query, keys, total) @ updates
     last = total[..., -1:, :]
+    context = faded_products(query, keys, total) @ updates
     added = jnp.einsum("...kd,...kv->...dv", keys * jnp.exp(last - total), updates)
-    return jnp.exp(last)[..., 0, :, None] * state + added, context
+    if state is None:
+        return added, context
+    return jnp.exp(last)[..., 0, :, None] * state + added, (query * jnp.exp(total)) @ state + context
 
 
 def _safe_ratio(x: Float[Array, "..."], total: Float[Array, "..."]) -> Float[Array, "..."]:

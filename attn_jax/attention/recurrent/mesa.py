@@ -66,21 +66,21 @@ class Mesa(struct.PyTreeNode):
 
     def weights(self, query: Float[Array, "... q dk"], writes: Writes, causal: bool = True) -> Float[Array, "... q k"]:
         """Computes the weights W with context = W values: the weights of linear attention at the solved queries."""
-        start = self.start(writes).of_keys
         if causal:
-            solved = self._solve_along(start, query, writes)
+            solved = self._solve_along(None, query, writes)
         else:
             total = jnp.cumsum(writes.log_decay, axis=-2)
             rated = writes.rates[..., None] * writes.keys
-            solved = self._solve_at(write_and_read(start, rated, writes.keys, rated, total)[0], query)
+            solved = self._solve_at(write_and_read(None, rated, writes.keys, rated, total)[0], query)
         return products_of(solved, writes, causal) * writes.rates[..., None, :]
 
-    def chunk(self, state: Moments, query: Float[Array, "... n dk"], writes: Writes):
+    def chunk(self, state: Moments | None, query: Float[Array, "... n dk"], writes: Writes):
         """Writes and reads n positions at once; returns (the state after them, their contexts)."""
-        solved = self._solve_along(state.of_keys, query, writes)
+        keys_before, values_before = (None, None) if state is None else (state.of_keys, state.of_values)
+        solved = self._solve_along(keys_before, query, writes)
         total, rates = jnp.cumsum(writes.log_decay, axis=-2), writes.rates[..., None]
-        of_keys, _ = write_and_read(state.of_keys, query, writes.keys, rates * writes.keys, total)
-        of_values, context = write_and_read(state.of_values, solved, writes.keys, rates * writes.values, total)
+        of_keys, _ = write_and_read(keys_before, query, writes.keys, rates * writes.keys, total)
+        of_values, context = write_and_read(values_before, solved, writes.keys, rates * writes.values, total)
         return Moments(of_keys, of_values), context
 
     def _solve_at(self, moments: Float[Array, "... dk dk"], query: Float[Array, "... q dk"]):
@@ -90,7 +90,7 @@ class Mesa(struct.PyTreeNode):
         lead = jnp.broadcast_shapes(moments.shape[:-2], query.shape[:-2])
         return _solve(self._ridged(moments), jnp.broadcast_to(query, (*lead, *query.shape[-2:])).mT).mT
 
-    def _solve_along(self, moments: Float[Array, "... dk dk"], query: Float[Array, "... n dk"], writes: Writes):
+    def _solve_along(self, moments: Float[Array, "... dk dk"] | None, query: Float[Array, "... n dk"], writes: Writes):
         """Solves (H_t + L) x_t = query_t, where H_t is the memory after the first t writes to `moments`."""
         total, rated = jnp.cumsum(writes.log_decay, axis=-2), writes.rates[..., None] * writes.keys
 
@@ -101,7 +101,8 @@ class Mesa(struct.PyTreeNode):
             return self._by_steps(times_moments, query)
         fading = faded_products(jnp.ones_like(total), jnp.ones_like(total), total)
         along = jnp.einsum("...tj,...jd,...je->...tde", fading, rated, writes.keys)
-        along = along + jnp.exp(total)[..., None] * moments[..., None, :, :]
+        if moments is not None:
+            along = along + jnp.exp(total)[..., None] * moments[..., None, :, :]
         return _solve(self._ridged(along, axes=1), query[..., None])[..., 0]
 
     @property

@@ -18,7 +18,7 @@ from attn_jax.types import Array, Float, PyTree
 
 @runtime_checkable
 class Rule(Protocol):
-    """An update rule: writes and reads a memory of fixed size."""
+    """An update rule: writes and reads a memory of fixed size; to `chunk`, a state of None is an empty memory."""
 
     ordered: bool  # even without decay, the memory depends on the order of the writes
 
@@ -67,10 +67,10 @@ def chunked(
     length = query.shape[-2]
     size = max(1, min(chunk_size, length))
     missing = -length % size
-    empty = rule.start(writes)
-    if state is None and length <= size:
-        return rule.chunk(None, query.astype(writes.keys.dtype), writes)
-    state = empty if state is None else state
+    if state is None:
+        state = rule.start(writes)  # checks the writes, too
+        if length <= size:
+            return rule.chunk(None, query.astype(writes.keys.dtype), writes)
 
     def cut(x: Array, axis: int) -> Array:
         x = jnp.pad(x, [(0, missing if i == axis % x.ndim else 0) for i in range(x.ndim)])

@@ -13,10 +13,8 @@ from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
-import jax.scipy.linalg
 
-from attn_jax.attention.conjugate_gradient import conjugate_gradient
-from attn_jax.attention.loops import by_compiler
+from attn_jax.attention.linear_systems import conjugate_gradient, solve_positive
 from attn_jax.attention.parts import NOT_NEGATIVE
 from attn_jax.attention.scores.base import ScoreError
 from attn_jax.parts import option
@@ -65,8 +63,7 @@ def local_line_weights(
     rounding = jnp.sum(jnp.square(eps * mean), axis=-1)[..., None, None]
     diagonal = jnp.where(level > 1e3 * rounding, max(ridge, eps**0.5) * level, 1.0)
     matrix = covariance + diagonal * jnp.broadcast_to(jnp.eye(size, dtype=covariance.dtype), covariance.shape)
-    solve = by_compiler(lambda x, y: jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(x), y))
-    slope = solve(matrix, (query - mean)[..., None])[..., 0]
+    slope = solve_positive(matrix, (query - mean)[..., None])[..., 0]
     return weights * (1 + jnp.einsum("...qd,...qkd->...qk", slope, apart))
 
 

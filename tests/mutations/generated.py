@@ -62,7 +62,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ("decoding/decode.py", "if top_k == 1 and top_p == 1:"): SHORT_CUT,
     ("decoding/decode.py", "if top_k == 0 and top_p == 2:"): SHORT_CUT,
     (
-        "attention/conjugate_gradient.py",
+        "attention/linear_systems.py",
         "going = square >= least",
     ): "a residual that is exactly as large as rounding may be taken as either",
     ("attention/blockwise.py", "scores = jax.eval_shape(masked, jax.tree.map(lambda x: x[1], blocks))"): ONE_SHAPE,

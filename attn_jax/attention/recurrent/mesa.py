@@ -13,12 +13,11 @@ position of a chunk. With steps = 0 every H_t of a chunk is computed.
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from flax import struct
 
 from attn_jax.attention import loops
-from attn_jax.attention.conjugate_gradient import conjugate_gradient
+from attn_jax.attention.linear_systems import conjugate_gradient, solve_positive
 from attn_jax.attention.recurrent.linear import empty, products_of, write_and_read
 from attn_jax.attention.recurrent.writes import Writes, faded_products
 from attn_jax.types import Array, Float
@@ -88,7 +87,7 @@ class Mesa(struct.PyTreeNode):
         if self.steps:
             return self._by_steps(lambda x: x @ moments, query)
         lead = jnp.broadcast_shapes(moments.shape[:-2], query.shape[:-2])
-        return _solve(self._ridged(moments), jnp.broadcast_to(query, (*lead, *query.shape[-2:])).mT).mT
+        return solve_positive(self._ridged(moments), jnp.broadcast_to(query, (*lead, *query.shape[-2:])).mT).mT
 
     def _solve_along(self, moments: Float[Array, "... dk dk"] | None, query: Float[Array, "... n dk"], writes: Writes):
         """Solves (H_t + L) x_t = query_t, where H_t is the memory after the first t writes to `moments`."""
@@ -103,7 +102,7 @@ class Mesa(struct.PyTreeNode):
         along = jnp.einsum("...tj,...jd,...je->...tde", fading, rated, writes.keys)
         if moments is not None:
             along = along + jnp.exp(total)[..., None] * moments[..., None, :, :]
-        return _solve(self._ridged(along, axes=1), query[..., None])[..., 0]
+        return solve_positive(self._ridged(along, axes=1), query[..., None])[..., 0]
 
     @property
     def _ridge(self) -> Array:
@@ -120,11 +119,3 @@ class Mesa(struct.PyTreeNode):
         ridge = self._ridge if axes else jnp.asarray(self.ridge)
         diagonal = jnp.broadcast_to(ridge[..., None], moments.shape)
         return moments + diagonal * jnp.broadcast_to(jnp.eye(moments.shape[-1], dtype=moments.dtype), moments.shape)
-
-
-@loops.by_compiler
-def _solve(matrix: Float[Array, "... d d"], right: Float[Array, "... d n"]) -> Float[Array, "... d n"]:
-    """Solves a system with a symmetric positive definite matrix."""
-    factor = jnp.linalg.cholesky(matrix)
-    lower = jax.scipy.linalg.solve_triangular(factor, right.astype(matrix.dtype), lower=True)
-    return jax.scipy.linalg.solve_triangular(factor, lower, lower=True, trans=1)

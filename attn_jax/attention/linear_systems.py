@@ -1,4 +1,4 @@
-"""Linear systems of many rows, solved by conjugate gradient."""
+"""Linear systems with a symmetric positive definite matrix, solved exactly or by conjugate gradient."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,17 @@ import jax.numpy as jnp
 
 from attn_jax.attention import loops
 from attn_jax.types import Array, Bool, Float
+
+
+@loops.by_compiler
+def solve_positive(matrix: Float[Array, "... d d"], right: Float[Array, "... d n"]) -> Float[Array, "... d n"]:
+    """Solves A x = right by Cholesky's factors; the derivative is one more solve with the same factors."""
+    factors = jax.scipy.linalg.cho_factor(jax.lax.stop_gradient(matrix))
+
+    def solve(_, right: Array) -> Array:
+        return jax.scipy.linalg.cho_solve(factors, right)
+
+    return jax.lax.custom_linear_solve(lambda x: matrix @ x, right.astype(matrix.dtype), solve, symmetric=True)
 
 
 def conjugate_gradient(

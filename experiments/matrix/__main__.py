@@ -42,6 +42,22 @@ def cells(table: Table, only: Sequence[str] = ()) -> list[tuple[str, str]]:
     return [(row, column) for row, column in table.cells if row in rows and column in columns]
 
 
+def cell_of(table: Table, text: str) -> tuple[str, str]:
+    """Returns the cell of a text such as "delta,recall".
+
+    Raises:
+        UserError: there is no such row, column or cell.
+    """
+    row, comma, column = text.partition(",")
+    if not comma:
+        raise UserError(f"--cell={text}: expected a row, a comma and a column, such as {','.join(table.cells[0])}")
+    lookup(table.rows, row, "row")
+    lookup(table.columns, column, "column")
+    if (row, column) in table.absent:
+        raise UserError(f"--cell={text}: {table.absent[row, column]}")
+    return row, column
+
+
 def table_of(name: str, own: pathlib.Path | None = None) -> Table:
     """Returns a table, with the rows and columns of a Python file, which is executed.
 
@@ -84,15 +100,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     given, begun = parser.parse_args(argv), time.monotonic()
     table, out = table_of(given.table, given.own), given.out or folder_of(given.table)
     only = [name for name in given.only.split(",") if name]
-    todo = [tuple(given.cell.split(","))] if given.cell else cells(table, only)
+    todo = [cell_of(table, given.cell)] if given.cell else cells(table, only)
     if not given.data_dir and not given.cell:
         for name in {column for _, column in todo if table.columns[column].reads_files and column not in only}:
             notice(f"{'left out':<14}{name}, which needs --data_dir")
             todo = [cell for cell in todo if cell[1] != name]
     for number, cell in enumerate(todo, 1):
-        if cell not in table.cells:
-            why = table.absent.get(cell, "expected a row, a comma and a column, such as delta,recall")
-            raise UserError(f"--cell={given.cell}: {why}")
         path = out / f"{','.join(cell)}.json"
         if path.exists() and not given.cell:
             continue

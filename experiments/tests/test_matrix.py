@@ -223,7 +223,8 @@ def test_a_row_of_ones_own_is_one_line(tmp_path, monkeypatch):
     ("main", "argument", "message"),
     [
         (matrix.main, "--cell=delta", "expected a row, a comma and a column"),
-        (matrix.main, "--cell=delta,recal", "expected a row, a comma and a column"),
+        (matrix.main, "--cell=delta,recal", "unknown column 'recal'; did you mean recall?"),
+        (matrix.main, "--cell=delt,recall", "unknown row 'delt'; did you mean delta?"),
         (matrix.main, "--table=source --cell=local_p,scenes", "local_p,scenes: it moves along the words of a text"),
         (matrix.main, "--only=sofmax", "unknown row or column 'sofmax'; did you mean softmax"),
         (matrix.main, "--cell=softmax,characters", "no file input.txt; expected the folder"),

@@ -7,7 +7,10 @@ the diagonal ridge. The delta rule takes one step of descent; this is the minimu
 
 It is linear attention with other queries, x_t = (H_t + L)^-1 q_t, solved exactly or by steps of conjugate gradient. A
 step only needs products with H_t. These are linear attention too, with keys as values, so no H_t is computed for each
-position of a chunk. With steps = 0 every H_t of a chunk is computed.
+position of a chunk. With steps = 0 every H_t of a chunk is computed. If the memory is empty and there are fewer keys
+than columns, Woodbury's identity gives smaller systems: with keys K and H_t = K' diag(s_t)^2 K,
+
+    x_t = L^-1 (q_t - K' diag(s_t) (I + diag(s_t) K L^-1 K' diag(s_t))^-1 diag(s_t) K L^-1 q_t)
 """
 
 from collections.abc import Callable
@@ -99,10 +102,25 @@ class Mesa(struct.PyTreeNode):
         if self.steps:
             return self._by_steps(times_moments, query)
         fading = faded_products(jnp.ones_like(total), jnp.ones_like(total), total)
+        if moments is None and writes.keys.shape[-2] < writes.keys.shape[-1]:
+            return self._solve_by_keys(fading * writes.rates[..., None, :], query, writes.keys)
         along = jnp.einsum("...tj,...jd,...je->...tde", fading, rated, writes.keys)
         if moments is not None:
             along = along + jnp.exp(total)[..., None] * moments[..., None, :, :]
         return solve_positive(self._ridged(along, axes=1), query[..., None])[..., 0]
+
+    def _solve_by_keys(
+        self, weights: Float[Array, "... n n"], query: Float[Array, "... n dk"], keys: Float[Array, "... n dk"]
+    ):
+        """Solves (K' diag(w_t) K + L) x_t = query_t, one row of weights for each query."""
+        positive = weights > 0  # the square root has no derivative at 0
+        root = jnp.where(positive, jnp.sqrt(jnp.where(positive, weights, 1)), 0)
+        scaled = keys / self._ridge
+        products = root[..., :, None] * (scaled @ keys.mT)[..., None, :, :] * root[..., None, :]
+        size = keys.shape[-2]
+        matrix = products + jnp.broadcast_to(jnp.eye(size, dtype=products.dtype), products.shape)
+        found = root * solve_positive(matrix, (root * (query @ scaled.mT))[..., None])[..., 0]
+        return query / self._ridge - found @ scaled
 
     @property
     def _ridge(self) -> Array:

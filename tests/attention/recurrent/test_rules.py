@@ -1,5 +1,7 @@
 """Each rule against its definition: outer products, steps of descent, the minimum of a ridge regression."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -114,6 +116,27 @@ def test_a_ridge_regression_of_keys_without_order():
     solved = np.linalg.solve((KEYS.T * RATES) @ KEYS + 0.3 * np.eye(3), QUERY.T).T
     np.testing.assert_allclose(weights, solved @ KEYS.T * RATES, atol=1e-10)
     np.testing.assert_allclose(unordered, weights @ VALUES, atol=1e-10)
+
+
+def test_fewer_keys_than_columns_solve_smaller_systems():
+    """An empty memory that is given, not None, takes the systems of all columns; a key of rate 0 is not written."""
+    rng = np.random.default_rng(0)
+    query, keys, values = rng.normal(size=(3, 4, 7))
+    rates, fade = np.array([0.7, 0.0, 1.3, 0.2]), -rng.uniform(0.1, 2, (4, 1))
+    with jax.enable_x64(True):
+        arrays = [jnp.asarray(x) for x in (query, keys, values, rates, fade)]
+        rule = Mesa(ridge=jnp.asarray(rng.uniform(0.3, 2, 7)))
+
+        def contexts(query, keys, values, rates, fade, filled):
+            writes = make_writes(keys, values, rates=rates, log_decay=fade)
+            return jnp.sin(rule.chunk(rule.start(writes) if filled else None, query, writes)[1]).sum()
+
+        found, expected = (
+            compiled(jax.value_and_grad(partial(contexts, filled=filled), (0, 1, 2, 4)))(*arrays)
+            for filled in (False, True)
+        )
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from attn_jax.attention.masks import checked_masks
 from attn_jax.layers.encoder import Encoder
 from attn_jax.layers.pooling import mean_state
 from attn_jax.layers.positions import NoPositions
+from attn_jax.layers.windows import Conv
 from attn_jax.types import Array, Bool, Dtype, Float
 
 
@@ -39,7 +40,8 @@ class Convolution(Encoder, kw_only=True):
         for index in range(self.num_layers):
             inner = nn.LayerNorm(dtype=self.dtype, name=f"norm_{index}")(x)
             inner = jnp.where(mask[..., None], inner, 0)
-            gated = nn.Conv(2 * self.features, (self.kernel_size,), dtype=self.dtype, name=f"layer_{index}")(inner)
-            x = x + Dropout(rate=self.dropout)(nn.glu(gated), deterministic=not train)
+            size = (self.kernel_size,)
+            layer = Conv(features=2 * self.features, sizes=size, dtype=self.dtype, name=f"layer_{index}")
+            x = x + Dropout(rate=self.dropout)(nn.glu(layer(inner)), deterministic=not train)
         x = nn.LayerNorm(dtype=self.dtype, name="norm")(x)
         return mean_state(x, mask), x

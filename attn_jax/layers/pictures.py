@@ -19,6 +19,7 @@ from attn_jax.layers.embedding import Table
 from attn_jax.layers.encoder import Encoder
 from attn_jax.layers.pooling import mean_state
 from attn_jax.layers.positions import sinusoids
+from attn_jax.layers.windows import Conv
 from attn_jax.types import Array, Bool, Dtype, Float, Picture
 
 
@@ -69,7 +70,8 @@ class ConvolutionGrid(nn.Module, kw_only=True):
     @nn.compact
     def __call__(self, x: Float[Array, "b y x c"]) -> Float[Array, "b rows columns d"]:
         for index, (width, kernel, stride) in enumerate(zip(self.channels, self.kernels, self.strides, strict=True)):
-            layer = nn.Conv(width, (kernel, kernel), (stride, stride), dtype=self.dtype, name=f"layer_{index}")
+            square = {"sizes": (kernel, kernel), "strides": (stride, stride)}
+            layer = Conv(features=width, **square, dtype=self.dtype, name=f"layer_{index}")
             x = nn.relu(nn.LayerNorm(dtype=self.dtype, name=f"norm_{index}")(layer(x)))
         return Dense(features=self.features, dtype=self.dtype, name="output")(x)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attn_jax.cli.allocator import keep_memory
 from attn_jax.data.files import load_json, save_json
 from attn_jax.errors import UserError, lookup, one_line
 from attn_jax.notices import notice
@@ -120,5 +121,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    keep_memory()
     with one_line("matrix"):
         main()

@@ -1,16 +1,18 @@
-"""Sphinx extension: the page of the matrix beside the site's, _static/matrix.html, from the files of its cells."""
+"""Sphinx extension: the pages of the matrix beside the site's, _static/matrix.html and _static/matrix_source.html."""
 
 import pathlib
 
 from experiments.matrix import page
 from experiments.matrix.__main__ import folder_of
-from experiments.matrix.tables import SELF
+from experiments.matrix.tables import TABLES
 
 
 def write(app, error):
-    if error is None:
-        data = page.data_of(page.read_cells(folder_of("self")), SELF)
-        pathlib.Path(app.outdir, "_static", "matrix.html").write_text(page.render(data), encoding="utf-8")
+    if error is not None:
+        return
+    for name in TABLES:
+        path = pathlib.Path(app.outdir, "_static", f"{folder_of(name).name}.html")
+        path.write_text(page.of_table(name), encoding="utf-8")
 
 
 def setup(app):

@@ -71,6 +71,16 @@ def render(data: Mapping[str, Any]) -> str:
     return TEMPLATE.read_text(encoding="utf-8").replace("DATA", json.dumps(data).replace("</", "<\\/"), 1)
 
 
+def of_table(name: str, cells: pathlib.Path | None = None, own: pathlib.Path | None = None) -> str:
+    """Renders the page of a table from a folder of cells, without one from the published cells.
+
+    Raises:
+        UserError: there is no cell; the user's own rows and columns cannot be read.
+    """
+    flag = "" if name == "self" else f" --table={name}"
+    return render(data_of(read_cells(cells or folder_of(name)), table_of(name, own), flag))
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.matrix.page",
@@ -81,9 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add_table(parser)
     parser.add_argument("--out", type=user_path, default=pathlib.Path("matrix.html"), help="the page to write")
     given = parser.parse_args(argv)
-    cells = read_cells(given.cells or folder_of(given.table))
-    flag = "" if given.table == "self" else f" --table={given.table}"
-    write(given.out, render(data_of(cells, table_of(given.table, given.own), flag)).encode())
+    write(given.out, of_table(given.table, given.cells, given.own).encode())
     print(given.out)
 
 

@@ -21,7 +21,7 @@ from experiments.matrix.columns import Column, Opened
 
 RATES = (5e-4, 2e-3, 8e-3)
 CHOOSING = 1000  # the seed that chooses the rate
-STEPS, WARMUP, CLIP = 2000, 100, 1.0
+WARMUP, CLIP = 100, 1.0
 LOGGED = 50  # steps between two points of a curve
 SHOWN = 64  # most tokens of the example whose weights are kept
 
@@ -70,11 +70,15 @@ def measure(
     column: Column,
     *,
     data_dir: str = "",
-    steps: int = STEPS,
+    steps: int = 0,
     rates: Sequence[float] = RATES,
     **changes: Any,
 ) -> dict[str, Any]:
-    """Chooses the learning rate, trains and measures a cell; returns the content of its file."""
+    """Chooses the learning rate, trains and measures a cell; returns the content of its file.
+
+    With `steps` = 0 it trains as long as the column says.
+    """
+    steps = steps or column.steps
     begun, cell = time.monotonic(), column.open(row, data_dir, **changes)
     tried, _ = train(cell, (CHOOSING,) * len(rates), rates, steps)
     found = first(cell.score(tried, "valid"))

@@ -30,6 +30,7 @@ from attn_jax.types import Batch, Bool, Int, Params, PRNGKeyArray
 ALL: dict[str, dict[str, Any]] = {"test": {}}
 WIDTH = 64
 SEEDS = (0, 1, 2, 3, 4)
+STEPS = 2000
 NAMES = {"exact_match": "exact outputs", "bleu": "BLEU"}
 MODEL = {  # options of the language model of every cell
     "hidden_size": WIDTH,
@@ -61,12 +62,14 @@ class Column(Protocol):
     Attributes:
         tests: names of the tests.
         seeds: seeds that count.
+        steps: steps of training.
         score_name: what is measured, in percent.
         reads_files: needs `data_dir`.
     """
 
     tests: Mapping[str, Any]
     seeds: Sequence[int]
+    steps: int
     score_name: str
     reads_files: bool
 
@@ -100,9 +103,11 @@ class Sequences:
         reads_files: bool = False,
         metrics: Sequence[str] = ("exact_match",),
         seeds: Sequence[int] = SEEDS,
+        steps: int = STEPS,
     ):
         self.config, self.changes, self.tests, self.asked = config, dict(changes), tests, asked
         self.model, self.reads_files, self.metrics, self.seeds = model, reads_files, metrics, seeds
+        self.steps = steps
         self.score_name = NAMES.get(metrics[0], metrics[0]) if asked is None else "right answers"
 
     def options(self, row: Mapping[str, Any], test: str = "", **changes: Any) -> RunOptions:
@@ -160,7 +165,13 @@ class Characters:
 
     def __init__(self, file: str, length: int = 48, batch_size: int = 16, num_windows: int = 500):
         self.file, self.length, self.batch_size, self.num_windows = file, length, batch_size, num_windows
-        self.tests, self.seeds, self.score_name, self.reads_files = ALL, SEEDS, "right characters", True
+        self.tests, self.seeds, self.steps, self.score_name, self.reads_files = (
+            ALL,
+            SEEDS,
+            STEPS,
+            "right characters",
+            True,
+        )
 
     def open(self, row: Mapping[str, Any], data_dir: str = "", **changes: Any) -> Opened:
         path = pathlib.Path(data_dir) / self.file

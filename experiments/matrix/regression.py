@@ -17,7 +17,7 @@ from attn_jax.layers.transformer import TransformerStack
 from attn_jax.models.metrics import Mean
 from attn_jax.tasks.synthetic.in_context import InContextOptions, Regressions
 from attn_jax.types import Array, Batch, Bool, Float, Metrics, Params, PRNGKeyArray
-from experiments.matrix.columns import SEEDS, WIDTH, Opened, language_model
+from experiments.matrix.columns import SEEDS, STEPS, WIDTH, Opened, language_model
 
 
 class Regressor(nn.Module, kw_only=True):
@@ -67,7 +67,7 @@ class Regression:
     def __init__(self, task: InContextOptions, batch_size: int = 64, test_size: int = 2000):
         self.task, self.batch_size, self.test_size = task, batch_size, test_size
         self.tests = {"trained": task.num_pairs, "twice": 2 * task.num_pairs}
-        self.seeds, self.score_name, self.reads_files = SEEDS, "explained", False
+        self.seeds, self.steps, self.score_name, self.reads_files = SEEDS, STEPS, "explained", False
 
     def open(self, row: Mapping[str, Any], data_dir: str = "", **changes: Any) -> Opened:
         model, batch_size = build(row), changes.get("batch_size", self.batch_size)

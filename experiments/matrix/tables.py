@@ -149,7 +149,7 @@ FORMS = {  # 500 forms are held out for validation
     "task.batch_size": 32,
 }
 SOURCE_COLUMNS: dict[str, Column] = {
-    "dates": Sequences("quickstart", {"task.batch_size": 32}, model=RECURRENT),
+    "dates": Sequences("quickstart", {"task.batch_size": 32}, model=RECURRENT, steps=500),
     "inflection": Sequences("inflection_soft", FORMS, model=RECURRENT, reads_files=True),
     "scenes": Sequences("scenes_quickstart", {}, model=RECURRENT, metrics=("exact_match", "touch", "point", "cells")),
     "translation": Sequences(

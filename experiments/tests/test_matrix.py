@@ -169,7 +169,7 @@ def test_a_member_that_has_diverged_is_no_number():
     """JSON.parse of the page refuses NaN; its score is 0, its other numbers are null."""
 
     class Diverged:
-        tests, seeds, score_name = {"test": {}}, (0, 1, 2, 3, 4), "right answers"
+        tests, seeds, steps, score_name = {"test": {}}, (0, 1, 2, 3, 4), 2000, "right answers"
 
         def open(self, row, data_dir, **changes):
             loss = lambda params, batch, rng, step: (params["x"] * jnp.nan, {"loss": Mean.of(params["x"] * jnp.nan)})  # noqa: E731

@@ -14,7 +14,7 @@ from attn_jax.errors import UserError, lookup, one_line
 from attn_jax.notices import notice
 from attn_jax.paths import user_path
 from experiments import matrix
-from experiments.matrix.cell import measure
+from experiments.matrix.cell import RATES, measure
 from experiments.matrix.tables import TABLES, Table
 
 RESULTS = pathlib.Path(__file__).resolve().parents[1] / "results"
@@ -80,6 +80,11 @@ def table_of(name: str, own: pathlib.Path | None = None) -> Table:
     return table._replace(rows=rows, columns=columns)
 
 
+def rates(text: str) -> tuple[float, ...]:
+    """Reads learning rates with commas between."""
+    return tuple(float(rate) for rate in text.split(","))
+
+
 def line(found: Mapping[str, Any]) -> str:
     """Formats a cell: the scores of its seeds in each test."""
     tests = "   ".join(f"{test} {' '.join(f'{x:.1f}' for x in of)}" for test, of in found["tests"].items())
@@ -95,10 +100,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--cell", default="", help="ROW,COLUMN: this one alone, measured again")
     parser.add_argument("--only", default="", help="names of rows and columns, with commas between")
     parser.add_argument("--budget", type=float, default=math.inf, help="minutes after which no further cell begins")
+    parser.add_argument("--rates", type=rates, default=RATES, help="learning rates to choose from, with commas between")
     parser.add_argument("--data_dir", type=user_path, help="folder of files, for columns that read some")
     add_table(parser)
     parser.add_argument("--out", type=user_path, help="folder of the files of the cells")
     given, begun = parser.parse_args(argv), time.monotonic()
+    if given.rates != RATES and not given.out:
+        raise UserError("--rates: expected --out=FOLDER as well; the cells of the table choose from the same rates")
     table, out = table_of(given.table, given.own), given.out or folder_of(given.table)
     only = [name for name in given.only.split(",") if name]
     todo = [cell_of(table, given.cell)] if given.cell else cells(table, only)
@@ -115,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             return
         notice(f"{'cell':<14}{number}/{len(todo)}  {', '.join(cell)}")
         row, column = cell
-        found = measure(table.rows[row], table.columns[column], data_dir=str(given.data_dir or ""))
+        found = measure(table.rows[row], table.columns[column], data_dir=str(given.data_dir or ""), rates=given.rates)
         save_json(path, {"row": row, "column": column} | found)
         print(line(load_json(path)), flush=True)
 

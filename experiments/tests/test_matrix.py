@@ -191,7 +191,7 @@ def test_seeds_that_have_learned_are_told_apart():
 def test_a_cell_is_measured_once(tmp_path, monkeypatch, capsys):
     measured = []
 
-    def measure(row, column, data_dir):
+    def measure(row, column, **options):
         measured.append(column)
         return {"rate": 0.1, "tests": {"test": [1.0, 2.0]}, "minutes": 0.1}
 
@@ -212,11 +212,16 @@ def test_a_row_of_ones_own_is_one_line(tmp_path, monkeypatch):
     own = tmp_path / "mine.py"
     own.write_text('ROWS = {"mine": {"attention.normalize": "entmax", "attention.normalize.alpha": 1.3}}\n')
     seen = []
-    monkeypatch.setattr(
-        matrix, "measure", lambda row, *rest, **options: seen.append(row) or {"rate": 1, "tests": {}, "minutes": 0}
-    )
-    matrix.main(["--cell=mine,recall", f"--own={own}", f"--out={tmp_path}"])
-    assert seen[0]["attention.normalize.alpha"] == 1.3 and tables.COLUMNS["recall"].options(seen[0])
+
+    def measure(row, column, **options):
+        seen.append((row, options["rates"]))
+        return {"rate": 1, "tests": {}, "minutes": 0}
+
+    monkeypatch.setattr(matrix, "measure", measure)
+    matrix.main(["--cell=mine,recall", f"--own={own}", f"--out={tmp_path}", "--rates=0.1,0.2"])
+    ((row, rates),) = seen
+    assert row["attention.normalize.alpha"] == 1.3 and tables.COLUMNS["recall"].options(row)
+    assert rates == (0.1, 0.2)
 
 
 @pytest.mark.parametrize(
@@ -230,6 +235,11 @@ def test_a_row_of_ones_own_is_one_line(tmp_path, monkeypatch):
         (matrix.main, "--cell=softmax,characters", "no file input.txt; expected the folder"),
         (matrix.main, "--own=nothing.py", "there is no such file; expected a Python file"),
         (matrix.main, f"--own={__file__}", "expected a dictionary ROWS or COLUMNS"),
+        (
+            lambda argv: matrix.main(argv[:2]),
+            "--cell=delta,recall --rates=0.1",
+            "--rates: expected --out=FOLDER as well",
+        ),
         (page.main, "--cells=nothing", "there is no cell; measure some"),
         (picture.main, "--cells=nothing", "there is no cell; measure some"),
     ],

@@ -1,7 +1,7 @@
 """The page of a table: one HTML file without a network, to sort, filter and open.
 
 python -m experiments.matrix.page --out=matrix.html
-python -m experiments.matrix.page --cells=my_cells --own=mine.py --out=matrix.html
+python -m experiments.matrix.page --cells=experiments/results/matrix --cells=my_cells --own=mine.py --out=matrix.html
 """
 
 import argparse
@@ -23,16 +23,27 @@ SHOWN = ("changes", "losses", "weights", "rates", "rate", "num_parameters", "min
 MORE = 0.05  # share of parameters above softmax's from which a row is marked
 
 
-def read_cells(folder: pathlib.Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """Reads the files of all cells of a folder, by (row, column).
+def read_cells(*folders: pathlib.Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Reads the files of all cells of folders, by (row, column); the cells of later folders win.
 
     Raises:
-        UserError: there are none.
+        UserError: a folder has none.
     """
-    found = [load_json(path) for path in sorted(folder.glob("*,*.json"))]
-    if not found:
-        raise UserError(f"--cells={folder}: there is no cell; measure some with python -m experiments.matrix")
-    return {(cell["row"], cell["column"]): cell for cell in found}
+    cells = {}
+    for folder in folders:
+        found = [load_json(path) for path in sorted(folder.glob("*,*.json"))]
+        if not found:
+            raise UserError(f"--cells={folder}: there is no cell; measure some with python -m experiments.matrix")
+        cells |= {(cell["row"], cell["column"]): cell for cell in found}
+    return cells
+
+
+def add_cells(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that choose a table and its cells."""
+    parser.add_argument(
+        "--cells", type=user_path, action="append", help="folder of the files of cells; may be given several times"
+    )
+    add_table(parser)
 
 
 def data_of(cells: Mapping[tuple[str, str], Mapping[str, Any]], table: Table, flag: str = "") -> dict[str, Any]:
@@ -71,14 +82,14 @@ def render(data: Mapping[str, Any]) -> str:
     return TEMPLATE.read_text(encoding="utf-8").replace("DATA", json.dumps(data).replace("</", "<\\/"), 1)
 
 
-def of_table(name: str, cells: pathlib.Path | None = None, own: pathlib.Path | None = None) -> str:
-    """Renders the page of a table from a folder of cells, without one from the published cells.
+def of_table(name: str, folders: Sequence[pathlib.Path] = (), own: pathlib.Path | None = None) -> str:
+    """Renders the page of a table from folders of cells, without any from the published cells.
 
     Raises:
         UserError: there is no cell; the user's own rows and columns cannot be read.
     """
     flag = "" if name == "self" else f" --table={name}"
-    return render(data_of(read_cells(cells or folder_of(name)), table_of(name, own), flag))
+    return render(data_of(read_cells(*folders or [folder_of(name)]), table_of(name, own), flag))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -87,11 +98,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--cells", type=user_path, help="folder of the files of the cells")
-    add_table(parser)
+    add_cells(parser)
     parser.add_argument("--out", type=user_path, default=pathlib.Path("matrix.html"), help="the page to write")
     given = parser.parse_args(argv)
-    write(given.out, of_table(given.table, given.cells, given.own).encode())
+    write(given.out, of_table(given.table, given.cells or (), given.own).encode())
     print(given.out)
 
 

@@ -16,9 +16,9 @@ from matplotlib.patches import Rectangle
 from attn_jax.errors import one_line
 from attn_jax.figures.plots import save
 from attn_jax.paths import user_path
-from experiments.matrix.__main__ import add_table, folder_of, table_of
+from experiments.matrix.__main__ import folder_of, table_of
 from experiments.matrix.analysis import summary
-from experiments.matrix.page import read_cells
+from experiments.matrix.page import add_cells, read_cells
 from experiments.matrix.tables import Table
 
 MISSING = "#eeeeee"
@@ -54,11 +54,10 @@ def draw(cells: Mapping[tuple[str, str], Mapping[str, Any]], table: Table) -> Fi
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.matrix.picture", description=__doc__.splitlines()[0])
-    parser.add_argument("--cells", type=user_path, help="folder of the files of the cells")
-    add_table(parser)
+    add_cells(parser)
     parser.add_argument("--out", type=user_path, default=pathlib.Path("matrix.png"), help="the picture to write")
     given = parser.parse_args(argv)
-    save(draw(read_cells(given.cells or folder_of(given.table)), table_of(given.table, given.own)), given.out)
+    save(draw(read_cells(*given.cells or [folder_of(given.table)]), table_of(given.table, given.own)), given.out)
     print(given.out)
 
 

@@ -266,3 +266,12 @@ def test_the_picture_has_a_number_for_each_cell_and_frames_what_differs():
     frames = [patch.get_xy() for patch in axes.patches]
     assert len(frames) == 1 and (round(frames[0][0]), round(frames[0][1])) == (0, 1)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["recall", "characters"]
+
+
+def test_ones_own_cells_stand_beside_the_published_ones(tmp_path):
+    own = {"row": "mine", "column": "recall", "mark": 1}, {"row": "softmax", "column": "recall", "mark": 2}
+    for one in own:
+        (tmp_path / f"{one['row']},recall.json").write_text(json.dumps(one))
+    published = page.read_cells(matrix.folder_of("self"))
+    found = page.read_cells(matrix.folder_of("self"), tmp_path)
+    assert found.keys() - published.keys() == {("mine", "recall")} and found["softmax", "recall"]["mark"] == 2

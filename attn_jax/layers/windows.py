@@ -1,7 +1,7 @@
 """Convolutions as products of windows with one matrix.
 
-XLA makes a grouped convolution of a convolution with different weights for each of several seeds, which takes a CPU two
-to three times as long as this; for one seed both take as long.
+With different weights for each of several seeds XLA makes a grouped convolution, which is slow on a CPU; this stays a
+product.
 """
 
 import itertools

@@ -215,6 +215,22 @@ class Recurrence(nn.Module, kw_only=True):
         offset: Float[Array, "b 1 gd"] | None = None,
         reverse: bool = False,
     ) -> tuple[State, Float[Array, "b t d"]]:
+        arguments = self.arguments(inputs, mask, state=state, dropped=dropped, offset=offset, reverse=reverse)
+        last, states = scan_cell(self.cell, *arguments)
+        outputs = states[0][::-1] if reverse else states[0]
+        return last, jnp.swapaxes(outputs, 0, 1)
+
+    def arguments(
+        self,
+        inputs: Float[Array, "b t i"],
+        mask: Bool[Array, "b t"],
+        *,
+        state: State | None = None,
+        dropped: Float[Array, "b d"] | None = None,
+        offset: Float[Array, "b 1 gd"] | None = None,
+        reverse: bool = False,
+    ) -> tuple[PyTree, State, Float[Array, "t b gd"], Bool[Array, "t b"], Float[Array, "b d"]]:
+        """Returns what `scan_cell` takes after the cell, for the arguments of a call."""
         batch_size = inputs.shape[0]
         state = self.initial_state(batch_size) if state is None else state
         dropped = jnp.ones((batch_size, self.features), self.dtype) if dropped is None else dropped
@@ -227,10 +243,7 @@ class Recurrence(nn.Module, kw_only=True):
         if reverse:
             # Padding then comes first, and does not change the initial state.
             projected, mask = projected[::-1], mask[::-1]
-        params = loops.vary(self._params(), projected)
-        last, states = scan_cell(self.cell, params, state, projected, mask, dropped)
-        outputs = states[0][::-1] if reverse else states[0]
-        return last, jnp.swapaxes(outputs, 0, 1)
+        return loops.vary(self._params(), projected), state, projected, mask, dropped
 
     def _params(self) -> PyTree:
         return {"kernel": self.kernel, "extra": jax.tree.map(lambda x: x.astype(self.dtype), self.extra)}
@@ -245,6 +258,27 @@ def _per_gate_orthogonal(num_gates: int):
         return jnp.concatenate([nn.initializers.orthogonal()(r, square, dtype) for r in rngs], axis=-1)
 
     return init
+
+
+def scan_both(
+    forward: Recurrence,
+    backward: Recurrence,
+    inputs: Float[Array, "b t i"],
+    mask: Bool[Array, "b t"],
+    *,
+    dropped: tuple[Array | None, Array | None] = (None, None),
+) -> tuple[State, Float[Array, "2 b t d"]]:
+    """Runs a layer of each direction, of one cell and one width, in one scan: half as many steps one after the other.
+
+    Returns (last states, each [2, b, d], outputs), of `forward` first.
+    """
+    sides = [
+        layer.arguments(inputs, mask, dropped=one, reverse=reverse)
+        for layer, one, reverse in zip((forward, backward), dropped, (False, True), strict=True)
+    ]
+    last, states = jax.vmap(partial(scan_cell, forward.cell))(*jax.tree.map(lambda *x: jnp.stack(x), *sides))
+    outputs = jnp.stack([states[0][0], states[0][1, ::-1]])
+    return last, jnp.swapaxes(outputs, 1, 2)
 
 
 def recurrent_mask(rng: Array | None, *, rate: float, batch_size: int, features: int, dtype: Dtype) -> Array | None:
@@ -279,28 +313,23 @@ class RNN(Encoder, kw_only=True):
     ) -> tuple[tuple[State, ...], Float[Array, "b t d"]]:
         if self.bidirectional and self.features % 2:
             raise ValueError(f"features of a bidirectional RNN is {self.features}; expected an even number")
-        directions = (False, True) if self.bidirectional else (False,)
+        directions = ("forward", "backward") if self.bidirectional else ("forward",)
         width = self.features // len(directions)
         last, outputs = [], inputs
         for layer in range(self.num_layers):
             if layer > 0:
                 outputs = Dropout(rate=self.dropout)(outputs, deterministic=not train)
-            ends, sides = [], []
-            for reverse in directions:
-                rng = self.make_rng("dropout") if train and self.recurrent_dropout else None
-                dropped = recurrent_mask(
-                    rng,
-                    rate=self.recurrent_dropout,
-                    batch_size=inputs.shape[0],
-                    features=width,
-                    dtype=self.dtype,
-                )
-                name = f"{'backward' if reverse else 'forward'}_{layer}"
-                end, side = Recurrence(cell=self.cell, features=width, dtype=self.dtype, name=name)(
-                    outputs, mask, dropped=dropped, reverse=reverse
-                )
-                ends.append(end)
-                sides.append(side)
-            last.append(tuple(jnp.concatenate(parts, axis=-1) for parts in zip(*ends, strict=True)))
-            outputs = jnp.concatenate(sides, axis=-1)
+            rngs = [self.make_rng("dropout") if train and self.recurrent_dropout else None for _ in directions]
+            options = dict(batch_size=inputs.shape[0], features=width, dtype=self.dtype)
+            dropped = tuple(recurrent_mask(rng, rate=self.recurrent_dropout, **options) for rng in rngs)
+            layers = [
+                Recurrence(cell=self.cell, features=width, dtype=self.dtype, name=f"{direction}_{layer}")
+                for direction in directions
+            ]
+            if self.bidirectional:
+                end, outputs = scan_both(*layers, outputs, mask, dropped=dropped)
+                end, outputs = jax.tree.map(lambda x: jnp.concatenate(x, axis=-1), (end, outputs))
+            else:
+                end, outputs = layers[0](outputs, mask, dropped=dropped[0])
+            last.append(end)
         return tuple(last), outputs

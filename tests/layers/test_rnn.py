@@ -2,13 +2,14 @@
 
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from arrays import compiled, fill, params_of
 
-from attn_jax.layers.rnn import CELLS, RNN, Recurrence, cell_step, recurrent_mask, scan_cell
+from attn_jax.layers.rnn import CELLS, RNN, Recurrence, cell_step, recurrent_mask, scan_both, scan_cell
 
 TIME, BATCH, INPUTS, WIDTH = 5, 3, 3, 4
 LENGTHS = np.array([5, 3, 0])
@@ -320,6 +321,31 @@ def test_gradients_of_extra_parameters_are_summed_over_many_steps(name):
     low, high = (slope(dtype)["params"] for dtype in (jnp.bfloat16, jnp.float32))
     for extra in cell.extra:
         assert_close(low[extra], high[extra], rtol=0.1)
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_both_directions_take_one_scan_and_are_those_of_two(name):
+    """One loop in the encoder, and states and outputs of a layer that runs alone."""
+
+    class Layers(nn.Module):
+        at_once: bool
+
+        @nn.compact
+        def __call__(self, x, mask, dropped):
+            layers = [Recurrence(cell=CELLS[name], features=WIDTH, name=side) for side in ("forward", "backward")]
+            if self.at_once:
+                return scan_both(*layers, x, mask, dropped=(dropped, None))
+            return layers[0](x, mask, dropped=dropped), layers[1](x, mask, reverse=True)
+
+    params = params_of(Layers(True), X, MASK, DROPPED)
+    (last, outputs), alone = (
+        compiled(Layers(at_once).apply)({"params": params}, X, MASK, DROPPED) for at_once in (True, False)
+    )
+    for side in (0, 1):
+        assert_close((tuple(x[side] for x in last), outputs[side]), alone[side], rtol=1e-6)
+    encoder = RNN(cell=CELLS[name], features=2 * WIDTH, num_layers=3, bidirectional=True)
+    program = jax.make_jaxpr(encoder.init_with_output)(jax.random.key(0), X, MASK)
+    assert str(program).count(" scan[") == 3
 
 
 def test_both_directions_need_an_even_number_of_features():

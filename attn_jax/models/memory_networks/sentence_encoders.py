@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention.dropout import Dropout
 from attn_jax.data.vocabulary import PERIOD_ID, QUESTION_ID
-from attn_jax.layers.rnn import CELLS, Recurrence
+from attn_jax.layers.rnn import CELLS, Recurrence, scan_both
 from attn_jax.models.memory_networks.base import StoryLayout, bags, centred_feature, centred_position, sum_words
 from attn_jax.token_ids import BOS, EOS, PAD
 from attn_jax.types import Array, Bool, Float, Int
@@ -115,9 +115,7 @@ class FusionEncoder(nn.Module, kw_only=True):
         counts, _ = bags(source, layout, weight, self.vocab_size)
         statements = self.words.of_counts(counts[..., 0]) + feature[None, None] * self.words.of_counts(counts[..., 1])
         statements = self.drop(statements, deterministic=not train)
-        mask = layout.mask()
-        _, before = self.forward(statements, mask)
-        _, after = self.backward(statements, mask, reverse=True)
+        _, (before, after) = scan_both(self.forward, self.backward, statements, layout.mask())
         one_hot = jax.nn.one_hot(source, self.vocab_size, dtype=jnp.float32)
         words, is_word = question_words(one_hot, layout, self.question_size)
         (question,), _ = self.question(self.words.of_counts(words), is_word)

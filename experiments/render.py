@@ -58,7 +58,6 @@ NAMES = (  # experiments with a page
     "recall",
     "receptive_field",
     "scenes",
-    "scores",
     "seeds",
     "soft_vs_hard",
     "soft_vs_hard_tags",

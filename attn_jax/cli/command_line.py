@@ -123,7 +123,7 @@ def _check_sweep(given: dict[str, Any]) -> None:
     """Raises a UserError for an option that a sweep does not read."""
     texts = given["sweep"]
     if not all(texts):
-        raise UserError("--sweep is empty; expected a file such as experiments/scores.py, or KEY=VALUE,VALUE")
+        raise UserError("--sweep is empty; expected a file such as experiments/dates_scores.py, or KEY=VALUE,VALUE")
     if is_grid(texts):
         if "config" not in given:
             raise UserError(f"--sweep={texts[0]} needs --config=FILE, whose options it changes")

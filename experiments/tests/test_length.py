@@ -9,15 +9,14 @@ from attn_jax.errors import UserError
 from attn_jax.runs.options import change, resolve
 from attn_jax.runs.python_files import load_file
 from attn_jax.runs.training import check
-from experiments import length, raw, scores
+from experiments import length, raw
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize(("module", "count"), [(length, 9), (scores, 6)])
-def test_every_run_of_the_sweep_is_a_valid_config(module, count):
-    runs = list(module.sweep())
-    assert len(length.names()) == 9 and len(runs) == count and all(len(run["seeds"]) == 3 for run in runs)
+def test_every_run_of_the_sweep_is_a_valid_config():
+    runs = list(length.sweep())
+    assert len(length.names()) == len(runs) == 9 and all(len(run["seeds"]) == 3 for run in runs)
     for run in runs:
         config = load_file(ROOT / run.pop("config"), "get_config")
         config = change(config, run)
@@ -50,16 +49,7 @@ def test_the_page_and_the_picture_are_made_of_the_json_file(tmp_path, capsys):
     assert path.with_suffix(".png").stat().st_size > 1000
 
 
-def test_confidence_intervals():
-    values = metrics(
-        bleu=[20.0, 21.0, 22.0], perplexity=[5.0, 5.0, 5.0], accuracy=[60.0] * 3, attention_entropy=[1.0] * 3
-    )
-    assert "| dot | 21.0 ± 2.5 | 5.000 ± 0.000 | 60.0 ± 0.0 | 1.00 ± 0.00 |" in scores.report({"dot": values})
-    assert "- dot: 20.0 / 5.000, 21.0 / 5.000, 22.0 / 5.000" in scores.report({"dot": values})
-
-
 def test_no_trained_run_is_one_line(tmp_path):
-    for module in (length, scores):
-        with pytest.raises(UserError, match="no finished run in") as error:
-            module.main([f"--runs={tmp_path}"])
-        assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="no finished run in") as error:
+        length.main([f"--runs={tmp_path}"])
+    assert "\n" not in str(error.value)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from attn_jax.errors import UserError
+from attn_jax.evaluation.statistics import t_interval
 from experiments import kernels, raw
 
 
@@ -134,3 +135,9 @@ def test_only_accelerators_are_named():
     assert raw.accelerators([cpu, {}]) == ""
     assert raw.accelerators([gpu, cpu, gpu]) == ", 1 x H1"
     assert raw.training([gpu | {"commit": "0123456789"}]) == "- trained at commit 0123456, 1 x H1"
+
+
+def test_an_interval_of_three_values_is_its_mean_and_half_its_width():
+    """Student's t for two degrees of freedom: 4.303 / sqrt(3) standard deviations."""
+    assert raw.interval(t_interval([20.0, 21.0, 22.0])) == "21.0 ± 2.5"
+    assert raw.interval(t_interval([5.0, 5.0, 5.0]), 3) == "5.000 ± 0.000"

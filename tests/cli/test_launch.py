@@ -347,7 +347,7 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
         (["--mode=eval", at, "--split=valid", "--source=x", "--target=x"], "--split=valid and --source=x: expected on"),
         (["--mode=predict", at, "--split=valid"], "--mode=predict takes no --split; it is for --mode=eval or --mode="),
         (["--mode=eval", at, "--split=valid", "--config.task.valid_size=12"], "task.valid_size is 10 in the training "),
-        (["--sweep=experiments/dates_scores.py", "--mode=eval"], "--sweep=experiments/dates_scores.py takes no --mode=eval: it tr"),
+        (["--sweep=experiments/dates_scores.py", "--mode=eval"], "--sweep=experiments/dates_scores.py takes no --mode"),
         (["--sweep=", at], "--sweep is empty; expected a file such as experiments/dates_scores.py"),
         (["--sweep=nowhere.py"], "there is no file nowhere.py; "),
         ([*train, "--num_processes=2", "--coordinator=here"], "--coordinator=here: expected HOST:PORT, such as node1:"),

@@ -215,21 +215,12 @@ class Recurrence(nn.Module, kw_only=True):
         offset: Float[Array, "b 1 gd"] | None = None,
         reverse: bool = False,
     ) -> tuple[State, Float[Array, "b t d"]]:
-        arguments = self.arguments(inputs, mask, state=state, dropped=dropped, offset=offset, reverse=reverse)
+        arguments = self._arguments(inputs, mask, state=state, dropped=dropped, offset=offset, reverse=reverse)
         last, states = scan_cell(self.cell, *arguments)
         outputs = states[0][::-1] if reverse else states[0]
         return last, jnp.swapaxes(outputs, 0, 1)
 
-    def arguments(
-        self,
-        inputs: Float[Array, "b t i"],
-        mask: Bool[Array, "b t"],
-        *,
-        state: State | None = None,
-        dropped: Float[Array, "b d"] | None = None,
-        offset: Float[Array, "b 1 gd"] | None = None,
-        reverse: bool = False,
-    ) -> tuple[PyTree, State, Float[Array, "t b gd"], Bool[Array, "t b"], Float[Array, "b d"]]:
+    def _arguments(self, inputs, mask, *, state=None, dropped=None, offset=None, reverse=False):
         """Returns what `scan_cell` takes after the cell, for the arguments of a call."""
         batch_size = inputs.shape[0]
         state = self.initial_state(batch_size) if state is None else state
@@ -273,7 +264,7 @@ def scan_both(
     Returns (last states, each [2, b, d], outputs), of `forward` first.
     """
     sides = [
-        layer.arguments(inputs, mask, dropped=one, reverse=reverse)
+        layer._arguments(inputs, mask, dropped=one, reverse=reverse)
         for layer, one, reverse in zip((forward, backward), dropped, (False, True), strict=True)
     ]
     last, states = jax.vmap(partial(scan_cell, forward.cell))(*jax.tree.map(lambda *x: jnp.stack(x), *sides))

@@ -14,7 +14,7 @@ import scipy.stats
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
 from experiments.matrix import __main__ as matrix
-from experiments.matrix import analysis, cell, columns, page, picture, regression, tables
+from experiments.matrix import analysis, cell, columns, page, picture, regression, summaries, tables
 
 SMALL = {"task.num_examples": 60, "task.valid_size": 10, "task.batch_size": 8}
 TINY = {
@@ -34,6 +34,15 @@ def test_every_cell_has_options(table):
     for column in (x for x in table.columns.values() if isinstance(x, columns.Sequences)):
         for test in column.tests:
             assert column.options({}, test).task.batch_size == column.options({}).task.batch_size
+
+
+@pytest.mark.parametrize(
+    ("row", "name"), [("summary_64", "dates"), ("summary_64", "scenes"), ("summary_128", "translation")]
+)
+def test_the_rows_beside_the_second_table_have_options(row, name):
+    options = tables.SOURCE.columns[name].options(summaries.ROWS[row])
+    assert options.model.decoder.summary and not options.model.has_weights
+    assert options.model.build(options.kind.any_sizes, options.setting)
 
 
 FROM_FILES = [name for name, column in tables.SOURCE.columns.items() if column.reads_files]

@@ -165,15 +165,16 @@ def test_every_run_of_own_data_has_a_work_directory_of_its_own():
     assert len(names) > 3 and len(set(names)) == len(names)
 
 
-def called_by(path):
+def called_by(path, code=None, seen=frozenset()):
     """The code of a script, and of the functions of other experiments that it calls, which may read its options."""
     tree, imported = ast.parse(path.read_text(encoding="utf-8")), {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "experiments":
             for name in node.names:
                 imported[name.asname or name.name] = ROOT.joinpath(*node.module.split(".")), name.name
-    yield tree
-    for node in ast.walk(tree):
+    code = code or tree
+    yield code
+    for node in ast.walk(code):
         if not isinstance(node, ast.Call):
             continue
         if isinstance(node.func, ast.Name) and node.func.id in imported:
@@ -184,9 +185,10 @@ def called_by(path):
             file = folder / f"{name}.py"
         else:
             continue
-        if file.exists():
-            body = ast.parse(file.read_text(encoding="utf-8")).body
-            yield from (code for code in body if getattr(code, "name", None) == function)
+        if file.exists() and (file, function) not in seen:
+            for inner in ast.parse(file.read_text(encoding="utf-8")).body:
+                if getattr(inner, "name", None) == function:
+                    yield from called_by(file, inner, seen | {(file, function)})
 
 
 def options(path):

@@ -17,6 +17,7 @@ from attn_jax.data.sources import DATASETS
 from attn_jax.runs.config_files import load_config_file
 from attn_jax.runs.options import change, resolve
 from attn_jax.runs.overrides import overridden_keys, override
+from experiments.matrix.__main__ import cell_of, table_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "sources.md"
@@ -74,7 +75,12 @@ def test_a_command_can_be_given(command):
     assert words[0] == "python"
     for folder in re.findall(r"data_dir=(\S+)", command):
         assert re.fullmatch(r"data/\w+", folder), folder
-    if words[1] == "-m":
+    if words[1:3] == ["-m", "experiments.matrix"]:
+        given = dict(word.partition("=")[::2] for word in words[3:])
+        assert set(given) <= {"--table", "--data_dir", "--cell"}
+        row, column = cell_of(table_of(given["--table"]), given["--cell"])
+        assert ("--data_dir" in given) == table_of(given["--table"]).columns[column].reads_files, row
+    elif words[1] == "-m":
         assert importlib.util.find_spec(words[2]) and words[3] in DATASETS
     elif words[1] == "launch.py":
         given = dict(word.partition("=")[::2] for word in words[2:] if not word.startswith("--config."))

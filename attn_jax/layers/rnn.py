@@ -251,6 +251,7 @@ def _per_gate_orthogonal(num_gates: int):
     return init
 
 
+@checked_masks
 def scan_both(
     forward: Recurrence,
     backward: Recurrence,

@@ -217,11 +217,16 @@ def operations(folder: pathlib.Path, text: str, steps: int) -> tuple[Operation, 
 def in_words(name: str) -> str:
     """Returns the name of an operation without the steps of JAX: the module, what is computed, and in which pass.
 
-    >>> in_words("jit(train_step)/transpose(jvp(Transformer))/decoder.run/layers_0/query/dot_general")
-    'decoder.run/layers_0/query: product (backward)'
+    The layers of a stack have one name.
+
+    >>> in_words("jit(train_step)/transpose(jvp(Transformer))/decoder.run/layers_0/layers_0.read/query/dot_general")
+    'decoder.run/layers/read/query: product (backward)'
     """
     parts = [part for part in name.split("/") if not NOISE.match(part)] or [name]
-    *places, last = [re.sub(r"^[A-Z]\w*\.", "", part) for part in parts]  # methods of the model itself
+    # A method stands as "module.method" behind its module or another method of it, or as "Class.method".
+    modules = ["", *(part.partition(".")[0] for part in parts)]
+    parts = [re.sub(rf"^([A-Z]\w*|{re.escape(x)})\.", "", part) for x, part in zip(modules, parts, strict=False)]
+    *places, last = [re.sub(r"layers_\d+", "layers", re.sub(r"\.\d+$", "", part)) for part in parts]
     what = WORDS.get(last, last.replace("_", " "))
     back = " (backward)" if "transpose(" in name else ""
     return f"{'/'.join(places[-4:]) or 'outside of the model'}: {what}{back}"

@@ -35,6 +35,7 @@ PARTS = {
             row["median_ms"] for row in found["rows"] if (row["method"], row["vocab_size"]) == ("full", 10_000)
         ),
     ),
+    "step_profile": Part(("--programs", "lstm"), lambda found: found["groups"][0]["ms"]),
     "kernel_speed": Part(("--draws", "20", "--sizes"), lambda found: found["fits"][1]["ms"]),
     "large_corpus": Part(("--pairs", "100000"), lambda found: found["rows"][0]["index_seconds"]),
     "start_speed": Part(("--repeats", "1"), lambda found: found["rows"][0]["later"]["median"]),

@@ -67,8 +67,8 @@ def without_eos(params: Params) -> Params:
     return {**params, "output": {"dense": {**params["output"]["dense"], "bias": bias}}}
 
 
-def our_search(model: Model, params: Params, beams: int, max_length: int) -> Callable[[Batch], np.ndarray]:
-    """Returns a function from a batch to its tokens, compiled once for each shape."""
+def make_search(model: Model, beams: int, max_length: int) -> Callable[[Params, np.ndarray, np.ndarray], jax.Array]:
+    """Returns a compiled function from parameters, sources and numbers of target tokens to the tokens found."""
     search = greedy if beams == 1 else partial(beam_search, beam_size=beams)
     size = 0 if beams == 1 else beams
 
@@ -76,6 +76,13 @@ def our_search(model: Model, params: Params, beams: int, max_length: int) -> Cal
     def run(params, source, limits):
         given = begin(model, params, source, max_length, size)
         return search(**given, max_length=max_length, limits=limits, bos=BOS, eos=EOS, pad=PAD).tokens
+
+    return run
+
+
+def our_search(model: Model, params: Params, beams: int, max_length: int) -> Callable[[Batch], np.ndarray]:
+    """Returns a function from a batch to its tokens, compiled once for each shape."""
+    run = make_search(model, beams, max_length)
 
     def translate(batch: Batch) -> np.ndarray:
         tokens = np.asarray(run(params, *batch))

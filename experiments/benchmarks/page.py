@@ -83,6 +83,22 @@ def shares(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def largest_operations(found: dict[str, Any]) -> list[str]:
+    """Returns a list of the largest operations of each program, below its milliseconds and memory."""
+    lines = []
+    for group in found["groups"]:
+        shape = ", ".join(f"{size:,}" for size in group["shape"])
+        memory = ", ".join(f"{name} {size / 2**20:,.0f} MiB" for name, size in group["memory"].items())
+        lines += [
+            f"{group['title']}, {number(group['ms'])} ms a step (rows, source and target positions: {shape}; {memory}):"
+        ]
+        lines += ["", "| operation | ms | share |", "|---|--:|--:|"]
+        for one in group["operations"]:
+            lines.append(f"| {one['name']} | {number(one['milliseconds'])} | {one['share']:.0%} |")
+        lines.append("")
+    return lines[:-1]
+
+
 def memory_and_time(found: dict[str, Any]) -> list[str]:
     """Returns two tables of programs by the number of keys, context / context and gradient."""
     lines = []
@@ -207,6 +223,7 @@ TABLES = {
     "output_speed": by_vocabulary,
     "kernel_speed": kernels,
     "translation_profile": shares,
+    "step_profile": largest_operations,
     **dict.fromkeys(("gpu_checks", "gpu_training", "gpu_attention"), gpu),
     "long_decoding": by_length,
     "start_speed": starts,

@@ -22,13 +22,14 @@ import optax
 from attn_jax.attention import build_attention
 from attn_jax.attention.scores.products import Dot
 from attn_jax.cli.allocator import keep_memory
-from attn_jax.data.batching import Batches
+from attn_jax.data.batching import Batches, EncodedPairs
 from attn_jax.data.buckets import choose_buckets
 from attn_jax.data.sizes import TextSizes
 from attn_jax.layers.rnn import CELLS, RNN
 from attn_jax.outputs.full import FullSoftmax
 from attn_jax.runs.options import resolve
 from attn_jax.training.loop import TrainState, make_train_step
+from attn_jax.types import Batch
 from experiments.benchmarks.machine import gflops
 from experiments.benchmarks.translation_speed import SIZE, VOCAB_SIZES, get_config, num_tokens, synthetic_pairs
 from experiments.benchmarks.turns import Program, summary, take_turns, write
@@ -93,6 +94,15 @@ def parts(source_length: int, target_length: int, batch_size: int) -> dict[str, 
     }
 
 
+def frequent_batch(pairs: EncodedPairs, batch_size: int) -> Batch:
+    """Returns the first batch of the most frequent shape."""
+    batches = Batches(pairs, choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=9), batch_size)
+    every = [batches.batch_at(step) for step in range(batches.steps_per_epoch)]
+    shapes = collections.Counter((batch["source"].shape, batch["target_out"].shape) for batch in every)
+    ((source, target), _), *_ = shapes.most_common(1)
+    return next(b for b in every if (b["source"].shape, b["target_out"].shape) == (source, target))
+
+
 def repeat(function: Callable, arguments: tuple) -> Iterator[float]:
     """Yields 1 after each call."""
     while True:
@@ -121,13 +131,8 @@ def main() -> None:
     parser.add_argument("--num_pairs", type=int, default=50_000, help="how many random pairs to make")
     args = parser.parse_args()
     load = os.getloadavg()[0]
-    pairs, config = synthetic_pairs(args.num_pairs), get_config("float32")
-    chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=9)
-    batches = Batches(pairs, chosen, 32)
-    every = [batches.batch_at(step) for step in range(batches.steps_per_epoch)]
-    shapes = collections.Counter((batch["source"].shape, batch["target_out"].shape) for batch in every)
-    (source, target), _ = shapes.most_common(1)[0]
-    batch = next(b for b in every if (b["source"].shape, b["target_out"].shape) == (source, target))
+    batch, config = frequent_batch(synthetic_pairs(args.num_pairs), 32), get_config("float32")
+    source, target = batch["source"].shape, batch["target_out"].shape
     model, tx = resolve(config).build_model(TextSizes(*VOCAB_SIZES)), resolve(config).optimizer.build(1)
     params, rng = jax.jit(model.init)(jax.random.key(0), batch), jax.random.key(1)
     state = lambda: TrainState.create(jax.tree.map(jnp.copy, params), tx, jax.random.key(2))  # noqa: E731

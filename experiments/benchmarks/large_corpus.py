@@ -17,10 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from attn_jax.data.files import load_checked
+from attn_jax.data.token_index import PROGRESS
 from attn_jax.tasks.text.indexed_text import IndexedTextOptions
 from experiments.benchmarks.turns import write
 
@@ -57,14 +60,14 @@ def own_memory(process: int | str = "self") -> float:
     return int(found[0].split()[1]) / 1024 if found else 0.0
 
 
-def watched(command: list[str], stop_after: float | None = None) -> tuple[float, float]:
-    """Runs a command, and kills it after some seconds if it has not ended; returns (seconds, most megabytes)."""
+def watched(command: list[str], stop_when: Callable[[], bool] = lambda: False) -> tuple[float, float]:
+    """Runs a command, and kills it when `stop_when` is true; returns (seconds, most megabytes)."""
     begun, most = time.perf_counter(), 0.0
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         while process.poll() is None:
             most = max(most, own_memory(process.pid))
-            if stop_after is not None and time.perf_counter() - begun > stop_after:
+            if stop_when():
                 process.kill()
             time.sleep(0.05)
     finally:
@@ -72,6 +75,15 @@ def watched(command: list[str], stop_after: float | None = None) -> tuple[float,
     if process.returncode > 0:
         raise SystemExit(f"{' '.join(command)}: {process.stderr.read().decode()}")
     return time.perf_counter() - begun, most
+
+
+def half_done(index: pathlib.Path) -> bool:
+    """Tells whether half of the pairs are encoded."""
+    progress = index / PROGRESS
+    if not progress.exists():
+        return False
+    state, _ = load_checked(progress)
+    return state["done"] >= state["pairs"] / 2
 
 
 def read(folder: str) -> dict[str, Any]:
@@ -95,9 +107,10 @@ def measure(count: int, folder: pathlib.Path) -> dict[str, Any]:
     texts, index = write_texts(folder, count), folder / f"{count}.index"
     files = [f"--source={texts[0]}", f"--target={texts[1]}", f"--out={index}"]
     command = [sys.executable, "-m", "attn_jax.cli.index", *files]
-    killed_after, _ = watched(command, stop_after=count / 60_000)  # in the middle, where a pair takes 30 µs
-    interrupted = not (index / "index.json").exists()
-    seconds, most = watched(command) if interrupted else (0.0, 0.0)
+    killed_after, most = watched(command, lambda: half_done(index))
+    if (index / "index.json").exists():
+        raise SystemExit(f"{' '.join(command)}: ended before it was killed")
+    seconds, again = watched(command)
     checking, _ = watched([sys.executable, "-m", "attn_jax.cli.index", f"--check={index}"])
     for side, text in zip(("source", "target"), texts, strict=True):
         with open(text, encoding="utf-8") as lines:
@@ -107,8 +120,8 @@ def measure(count: int, folder: pathlib.Path) -> dict[str, Any]:
         path.unlink()
     module = [sys.executable, "-m", "experiments.benchmarks.large_corpus"]
     found = subprocess.run([*module, f"--read={index}"], capture_output=True, check=True, text=True).stdout
-    row = {"pairs": count, "text_mb": bytes_of_text / 1e6, "killed_once": interrupted}
-    row |= {"index_seconds": killed_after + seconds, "index_mb": most, "check_seconds": checking}
+    row = {"pairs": count, "text_mb": bytes_of_text / 1e6, "killed_after": killed_after}
+    row |= {"index_seconds": killed_after + seconds, "index_mb": max(most, again), "check_seconds": checking}
     return row | json.loads(found)
 
 

@@ -235,7 +235,8 @@ def rates(found: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Returns the speed of each program of a measurement by the title of its table; of normalizers, of softmax."""
     groups = found.get("groups") or [{"title": "", "rows": found.get("rows", [])}]
     medians = {
-        x["title"]: {y["name"]: y["per_second"]["median"] for y in x["rows"] if "per_second" in y} for x in groups
+        x["title"]: {y["name"]: y["per_second"]["median"] for y in x.get("rows", ()) if "per_second" in y}
+        for x in groups
     }
     for title, speed in medians.items():
         if "torch softmax" in speed:

@@ -1,6 +1,9 @@
 """The benchmark of large corpora reads what it wrote, and ends what does not end by itself."""
 
 import sys
+import time
+
+import pytest
 
 from attn_jax.data.indexing import IndexOptions, write_index
 from experiments.benchmarks import large_corpus
@@ -21,6 +24,14 @@ def test_batches_of_the_written_texts_are_read_and_divided(tmp_path, monkeypatch
     assert corpora({"batches": 80, "rows": [row]})[-1].startswith("| 1,000 | 1 | 2 | 3 | 4 |")
 
 
-def test_a_command_is_killed_after_its_time():
-    seconds, most = large_corpus.watched([sys.executable, "-c", "import time; time.sleep(60)"], stop_after=1.0)
+def test_a_command_is_killed_when_asked():
+    begun = time.monotonic()
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    seconds, most = large_corpus.watched(command, lambda: time.monotonic() > begun + 1)
     assert 1 <= seconds < 30 and most > 0
+
+
+@pytest.mark.slow
+def test_the_encoding_is_killed_on_its_way_and_goes_on(tmp_path):
+    row = large_corpus.measure(100_000, tmp_path)
+    assert 0 < row["killed_after"] < row["index_seconds"] and row["index_mb"] > 0

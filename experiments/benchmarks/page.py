@@ -232,7 +232,10 @@ TABLES = {
 
 
 def rates(found: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Returns the speed of each program of a measurement by the title of its table; of normalizers, of softmax."""
+    """Returns the speed of each program of a measurement by the title of its table; of normalizers, of softmax.
+
+    An output layer stands beside the other program's layer of its kind.
+    """
     groups = found.get("groups") or [{"title": "", "rows": found.get("rows", [])}]
     medians = {
         x["title"]: {y["name"]: y["per_second"]["median"] for y in x.get("rows", ()) if "per_second" in y}
@@ -241,6 +244,11 @@ def rates(found: dict[str, Any]) -> dict[str, dict[str, float]]:
     for title, speed in medians.items():
         if "torch softmax" in speed:
             medians[title] = {"ours, softmax": speed["softmax"], "torch softmax": speed["torch softmax"]}
+    rows = found.get("rows", ())
+    layers = {(row["method"], row["vocab_size"]): 1 / row["median_ms"] for row in rows if "vocab_size" in row}
+    for (method, size), speed in layers.items():
+        if (other := (f"torch {method}", size)) in layers:
+            medians[f"V = {size:,}, {method}"] = {f"ours, {method}": speed, other[0]: layers[other]}
     for length, times in found.get("attention", {}).items():
         medians[f"{int(length):,} positions"] = {program: 1 / time["median"] for program, time in times.items()}
     return medians

@@ -34,8 +34,8 @@ SECTIONS = {
     "step_profile": (
         "The operations of a step",
         "Milliseconds of a step, times of all threads added, and the share of all operations; an operation that waits "
-        "for a core counts on. `(backward)`: of the gradients. `outside of the model`: optimizer and search. Of a config or a run of your own: "
-        "`launch.py --mode=profile`.",
+        "for a core counts on. `(backward)`: of the gradients. `outside of the model`: optimizer and search. Of a "
+        "config or a run of your own: `launch.py --mode=profile`.",
     ),
     "transformer_speed": (
         "Training: Transformer",

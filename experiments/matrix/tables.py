@@ -140,6 +140,7 @@ TRANSLATED = {
     "task.test": ("dev.en", "dev.ja"),
     "task.vocab_size": (4000, 4000),
     "task.batch_size": 32,
+    "decode.unk": "keep",  # only attention could replace an unknown word
 }
 WIDER = {"hidden_size": 128, "embedding_size": 128, "decoder.readout_size": 128, "attention.score.features": 128}
 FORMS = {  # 500 forms are held out for validation

@@ -70,7 +70,8 @@ SECTIONS = {
     ),
     "memn2n_speed": (
         "Memory networks and several seeds",
-        "Epochs of the end-to-end memory network (three hops, width 20, batches of 32) on task 1 of bAbI, on one core.",
+        "Epochs of the end-to-end memory network (three hops, width 20, batches of 32) on stories like task 1 of bAbI, "
+        "on one core.",
     ),
     "normalizers": (
         "Normalizers",

@@ -88,8 +88,8 @@ SECTIONS = {
         "A training step, in milliseconds: loss, gradients and Adam for 1,024 hidden states of width 512, 512 sampled "
         "words; `gradient`: loss and gradients alone. In brackets the temporary memory of the compiled program. Each "
         "number is of one process, and the programs take no turns: measured twice more on the same day, with 50,000 "
-        "words ours, adaptive, took 51 and 52 ms, and PyTorch's 54 and 43 (`--methods adaptive 'torch adaptive' --sizes "
-        "50000`).",
+        "words ours, adaptive, took 51 and 52 ms, and PyTorch's 54 and 43 (`--methods adaptive 'torch adaptive' "
+        "--sizes 50000`).",
     ),
     "kernel_speed": (
         "Kernel regression",

@@ -8,6 +8,7 @@ marked, and ends the program with an error. On another machine than the file's, 
 
 import importlib
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -98,8 +99,17 @@ def main(names: Sequence[str]) -> None:
     known = [*TURNS, *PARTS]
     for name in names:
         lookup(dict.fromkeys([*known, *LEFT_OUT]), name, "table")
+    if len(names := [*names] or known) > 1:
+        # Each in a process of its own: a script may bind its process to one core.
+        command = [sys.executable, "-m", "experiments.benchmarks.again"]
+        far = [name for name in names if subprocess.run([*command, name], stderr=subprocess.DEVNULL).returncode]
+        if far:
+            raise UserError(
+                f"changed, or not measured: {', '.join(far)}; run python -m experiments.benchmarks with them"
+            )
+        return
     here, far = provenance()["machine"], []
-    for name in names or known:
+    for name in names:
         if name in LEFT_OUT:
             print(f"{name:<20} left out: {LEFT_OUT[name]}")
             continue

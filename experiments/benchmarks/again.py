@@ -95,37 +95,37 @@ def measure(name: str, found: dict[str, Any]) -> tuple[str, float, float]:
     raise AssertionError(f"{name} has written nothing")
 
 
+def compare(name: str) -> None:
+    """Prints the number of a table's file and the number now; raises a UserError if they are far apart."""
+    if name in LEFT_OUT:
+        print(f"{name:<20} left out: {LEFT_OUT[name]}")
+        return
+    if not (path := turns.RESULTS / f"{name}.json").exists():
+        print(f"{name:<20} has no file yet")
+        return
+    found = json.loads(path.read_text(encoding="utf-8"))
+    what, before, now = measure(name, found)
+    here, ratio = provenance()["machine"], now / before
+    elsewhere = "" if found["machine"] == here else f"   file of {found['machine']}"
+    changed = not 1 / LARGEST <= ratio <= LARGEST
+    mark = "   CHANGED" if changed else ""
+    print(f"{name:<20} {before:10.2f} -> {now:10.2f}   {ratio:5.2f}{mark}   {what}{elsewhere}", flush=True)
+    if changed:
+        raise UserError(f"beyond a factor of {LARGEST}: {name}; run python -m experiments.benchmarks {name}")
+
+
 def main(names: Sequence[str]) -> None:
     known = [*TURNS, *PARTS]
     for name in names:
         lookup(dict.fromkeys([*known, *LEFT_OUT]), name, "table")
-    if len(names := [*names] or known) > 1:
-        # Each in a process of its own: a script may bind its process to one core.
-        command = [sys.executable, "-m", "experiments.benchmarks.again"]
-        far = [name for name in names if subprocess.run([*command, name], stderr=subprocess.DEVNULL).returncode]
-        if far:
-            raise UserError(
-                f"changed, or not measured: {', '.join(far)}; run python -m experiments.benchmarks with them"
-            )
-        return
-    here, far = provenance()["machine"], []
-    for name in names:
-        if name in LEFT_OUT:
-            print(f"{name:<20} left out: {LEFT_OUT[name]}")
-            continue
-        if not (path := turns.RESULTS / f"{name}.json").exists():
-            print(f"{name:<20} has no file yet")
-            continue
-        found = json.loads(path.read_text(encoding="utf-8"))
-        what, before, now = measure(name, found)
-        ratio, elsewhere = now / before, "" if found["machine"] == here else f"   file of {found['machine']}"
-        mark = "   CHANGED" if not 1 / LARGEST <= ratio <= LARGEST else ""
-        far += [name] if mark else []
-        print(f"{name:<20} {before:10.2f} -> {now:10.2f}   {ratio:5.2f}{mark}   {what}{elsewhere}", flush=True)
-    if far:
-        raise UserError(
-            f"beyond a factor of {LARGEST}: {', '.join(far)}; run python -m experiments.benchmarks with them"
-        )
+    names = [*names] or known
+    if len(names) == 1:
+        return compare(names[0])
+    # Each in a process of its own: a script may bind its process to one core.
+    command = [sys.executable, "-m", "experiments.benchmarks.again"]
+    failed = [name for name in names if subprocess.run([*command, name]).returncode]
+    if failed:
+        raise UserError(f"changed or not measured, as said above: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -6,11 +6,13 @@ import sys
 import time
 import types
 
+import jax
+import numpy as np
 import pytest
 
 from attn_jax.errors import UserError
 from attn_jax.evaluation.provenance import provenance
-from experiments.benchmarks import again, page, turns
+from experiments.benchmarks import again, page, step_profile, turns
 
 
 def script(seconds):
@@ -72,3 +74,25 @@ def test_each_table_of_a_cpu_is_measured_again_or_left_out_with_a_reason():
     assert sorted(tables) == sorted(itertools.chain(again.TURNS, again.PARTS, again.LEFT_OUT))
     with pytest.raises(UserError, match="did you mean normalizers"):
         again.main(["normalizer"])
+
+
+def test_each_of_several_tables_has_a_process_of_its_own(monkeypatch):
+    """The memory network's script binds its process to one core, on which no other table may be measured."""
+    called = []
+
+    def run(command):
+        called.append(command[1:])
+        return types.SimpleNamespace(returncode=int(command[-1] == "input_speed"))
+
+    monkeypatch.setattr(again.subprocess, "run", run)
+    with pytest.raises(UserError, match=r"changed or not measured.*: input_speed$"):
+        again.main(["memn2n_speed", "input_speed"])
+    assert called == [["-m", "experiments.benchmarks.again", name] for name in ("memn2n_speed", "input_speed")]
+
+
+def test_a_profile_has_the_operations_and_the_memory_of_a_call():
+    x = np.ones((64, 64), np.float32)
+    compiled = jax.jit(lambda x: x @ x).lower(x).compile()
+    found = step_profile.measure(compiled, lambda: compiled(x), steps=4)
+    assert found["operations"] and found["memory"]["state and batch"] == x.nbytes
+    assert sum(one["share"] for one in found["operations"]) == pytest.approx(1)

@@ -59,9 +59,10 @@ def data_of(cells: Mapping[tuple[str, str], Mapping[str, Any]], table: Table, fl
             shown[f"{row},{column}"]["more"] = f"{100 * excess:.0f} % more than {table.baseline}"
     steps = max(cell["steps"] for cell in cells.values())
     measured = {column for _, column in cells}
+    bleu = " or in BLEU" if any(table.columns[name].score_name == "BLEU" for name in measured) else ""
     return {
         "about": f"Rows are {table.about}, columns are tasks. A cell is the mean of its seeds after at most "
-        f"{steps:,} steps, in percent; the learning rate is chosen by another seed on other data. "
+        f"{steps:,} steps, in percent{bleu}; the learning rate is chosen by another seed on other data. "
         f"{len(cells)} of {len(table.cells)} cells are measured. Click a cell.",
         "baseline": table.baseline,
         "flag": flag,

@@ -31,13 +31,18 @@ def measured(row, values):
     }
 
 
+def opened(cells, table, folder):
+    path = folder / "matrix.html"
+    path.write_text(page.render(page.data_of(cells, table)), encoding="utf-8")
+    driver = chromium.start()
+    driver.get(path.as_uri())
+    return driver
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     cells = {(row, "recall"): measured(row, values) for row, values in VALUES.items()}
-    path = tmp_path_factory.mktemp("page") / "matrix.html"
-    path.write_text(page.render(page.data_of(cells, tables.SELF)), encoding="utf-8")
-    driver = chromium.start()
-    driver.get(path.as_uri())
+    driver = opened(cells, tables.SELF, tmp_path_factory.mktemp("page"))
     yield driver
     driver.quit()
 
@@ -76,3 +81,16 @@ def test_nothing_is_wider_than_the_window(width, browser):
     metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.slow
+def test_bleu_is_not_called_percent(tmp_path):
+    cell_of = measured("softmax", [24.0, 25.0, 26.0]) | {"row": "additive", "column": "translation", "beside": {}}
+    driver = opened({("additive", "translation"): cell_of}, tables.SOURCE, tmp_path)
+    try:
+        driver.execute_script("document.querySelector('tbody td button').click()")
+        text = driver.execute_script("return document.body.innerText")
+    finally:
+        driver.quit()
+    assert "translation, BLEU" in text and "25.0 BLEU [" in text and "90.0 BLEU in validation" in text
+    assert "25.0 %" not in text and "in percent or in BLEU" in text

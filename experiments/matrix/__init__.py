@@ -6,6 +6,7 @@
     python -m experiments.matrix --own=mine.py --cell=mine,recall    with rows and columns of one's own
     python -m experiments.matrix.page --out=matrix.html              the table as one page, to sort, filter and open
     python -m experiments.matrix.picture --out=matrix.png            the table as a picture
+    python -m experiments.matrix.again --cells=FIRST --cells=SECOND  how far two measurements are apart
 
 The protocol is in docs/matrix.md.
 
@@ -15,4 +16,6 @@ The protocol is in docs/matrix.md.
     analysis.py  means, intervals, differences to softmax
     page.py      the page
     picture.py   the picture
+    again.py     two measurements of the same cells
+    summaries.py, recalls.py   rows and columns beside the tables
 """

@@ -19,7 +19,10 @@ from experiments.matrix.cell import LOGGED
 from experiments.matrix.tables import Table
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")
-SHOWN = ("changes", "losses", "weights", "rates", "rate", "num_parameters", "minutes", "megabytes", "date", "commit")
+SHOWN = (
+    *("changes", "losses", "weights", "rates", "rate", "num_parameters", "minutes", "megabytes"),
+    *("machine", "date", "commit"),
+)
 MORE = 0.05  # share of parameters above softmax's from which a row is marked
 
 

@@ -14,7 +14,7 @@ import scipy.stats
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
 from experiments.matrix import __main__ as matrix
-from experiments.matrix import analysis, cell, columns, page, picture, regression, summaries, tables
+from experiments.matrix import again, analysis, cell, columns, page, picture, recalls, regression, summaries, tables
 
 SMALL = {"task.num_examples": 60, "task.valid_size": 10, "task.batch_size": 8}
 TINY = {
@@ -43,6 +43,14 @@ def test_the_rows_beside_the_second_table_have_options(row, name):
     options = tables.SOURCE.columns[name].options(summaries.ROWS[row])
     assert options.model.decoder.summary and not options.model.has_weights
     assert options.model.build(options.kind.any_sizes, options.setting)
+
+
+@pytest.mark.parametrize("name", recalls.COLUMNS)
+def test_a_column_beside_the_first_table_differs_from_recall_in_one_thing(name):
+    ours, table = recalls.COLUMNS[name], tables.COLUMNS["recall"]
+    options = [column.options({}).model for column in (ours, table)]
+    assert (ours.steps == table.steps) != (options[0] == options[1])
+    assert ours.changes == table.changes and ours.seeds == table.seeds
 
 
 FROM_FILES = [name for name, column in tables.SOURCE.columns.items() if column.reads_files]
@@ -284,3 +292,42 @@ def test_ones_own_cells_stand_beside_the_published_ones(tmp_path):
     published = page.read_cells(matrix.folder_of("self"))
     found = page.read_cells(matrix.folder_of("self"), tmp_path)
     assert found.keys() == published.keys() | {("mine", "recall")} and found["softmax", "recall"]["mark"] == 2
+
+
+def measured_twice(values, **others):
+    rows = {"softmax": values} | others
+    return {
+        (row, "recall"): {"tests": {"test": of}, "rate": 0.1, "commit": "c", "machine": "m"} for row, of in rows.items()
+    }
+
+
+def test_a_second_measurement_is_told_apart_from_the_seeds():
+    """Two measurements of x + e, with deviations of 8 between seeds and of 2 within one."""
+    rng = np.random.default_rng(0)
+    seeds = 50 + 8 * rng.normal(size=(200, 5))
+    first, second = (
+        measured_twice([1.0] * 5, **{f"row{i}": list(x + 2 * rng.normal(size=5)) for i, x in enumerate(seeds)})
+        for _ in range(2)
+    )
+    found = again.compare(first, second, "softmax")["tests"]["recall, test"]
+    assert found["cells"] == 201 and found["equal"] == 1
+    assert found["within"] == pytest.approx(2, rel=0.1)
+    assert found["between"] == pytest.approx((8**2 + 2**2) ** 0.5, rel=0.1)
+
+
+def test_rows_that_say_something_else_in_the_second_measurement_are_named():
+    same = [50.0, 51, 52, 53, 54]
+    first = measured_twice(same, delta=[x + 20 + x / 100 for x in same], mesa=[91.0, 92, 93, 94, 95])
+    second = measured_twice(same, delta=[50.0, 49, 55, 50, 57], mesa=[80.0, 92, 93, 94, 95], parallax=same)
+    found = again.compare(first, second, "softmax")
+    assert found["cells"].keys() == {"softmax,recall", "delta,recall", "mesa,recall"}  # what both have
+    test = found["tests"]["recall, test"]
+    assert test["learned"] == ["mesa"] and test["differs"] == ["delta"]
+    assert test["most"] == pytest.approx(20.32) and test["row"] == "delta"
+    assert "| recall, test | 3 | 1 |" in again.lines(found["tests"])[-1]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(0, "0 folders"), (3, "3 folders")])
+def test_two_measurements_are_two_folders(given, expected, tmp_path):
+    with pytest.raises(UserError, match=expected):
+        again.main([f"--cells={tmp_path}"] * given)

@@ -26,6 +26,7 @@ def measured(row, values):
         "num_parameters": 1000 if row == "softmax" else 1100,
         "minutes": 1.0,
         "megabytes": 1,
+        "machine": "AMD EPYC",
         "date": "2026-11-28",
         "commit": "0123456789",
     }

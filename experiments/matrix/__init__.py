@@ -7,6 +7,7 @@
     python -m experiments.matrix.page --out=matrix.html              the table as one page, to sort, filter and open
     python -m experiments.matrix.picture --out=matrix.png            the table as a picture
     python -m experiments.matrix.again --cells=FIRST --cells=SECOND  how far two measurements are apart
+    python -m experiments.matrix.ranks                               whether one task stands for another
 
 The protocol is in docs/matrix.md.
 
@@ -17,5 +18,6 @@ The protocol is in docs/matrix.md.
     page.py      the page
     picture.py   the picture
     again.py     two measurements of the same cells
+    ranks.py     rank correlations of the columns
     summaries.py, recalls.py   rows and columns beside the tables
 """

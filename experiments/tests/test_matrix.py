@@ -14,7 +14,19 @@ import scipy.stats
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
 from experiments.matrix import __main__ as matrix
-from experiments.matrix import again, analysis, cell, columns, page, picture, recalls, regression, summaries, tables
+from experiments.matrix import (
+    again,
+    analysis,
+    cell,
+    columns,
+    page,
+    picture,
+    ranks,
+    recalls,
+    regression,
+    summaries,
+    tables,
+)
 
 SMALL = {"task.num_examples": 60, "task.valid_size": 10, "task.batch_size": 8}
 TINY = {
@@ -331,3 +343,21 @@ def test_rows_that_say_something_else_in_the_second_measurement_are_named():
 def test_two_measurements_are_two_folders(given, expected, tmp_path):
     with pytest.raises(UserError, match=expected):
         again.main([f"--cells={tmp_path}"] * given)
+
+
+def test_ranks_are_those_of_scipy_and_do_not_depend_on_the_scale():
+    rng = np.random.default_rng(0)
+    values = {"recall": rng.normal(size=12), "sort": rng.normal(size=12)}
+    values |= {"reverse": np.exp(values["recall"]), "addition": -values["sort"], "flip_flop": np.ones(12)}
+    cells = {(f"row{i}", name): {"tests": {"test": [x, x]}} for name, of in values.items() for i, x in enumerate(of)}
+    del cells["row3", "addition"]
+    found = ranks.correlations(cells, tables.SELF)
+    expected = scipy.stats.spearmanr(values["recall"], values["sort"])
+    assert found["recall, sort"].coefficient == pytest.approx(expected.statistic)
+    assert found["recall, reverse"][:3] == pytest.approx((1, 1, 1))
+    assert found["sort, addition"][:3] == pytest.approx((-1, -1, -1)) and found["sort, addition"].rows == 11
+    assert found["sort, reverse"].coefficient == found["recall, sort"].coefficient
+    assert not [pair for pair in found if "flip_flop" in pair]  # all rows are alike
+    assert found["recall, sort"].p_value == pytest.approx(min(1, 4 * expected.pvalue))  # the third of six
+    assert found["recall, sort"].low < found["recall, sort"].coefficient < found["recall, sort"].high
+    assert ranks.lines(found)[2].startswith("| recall, reverse | 1.00 [1.00 to 1.00] |")

@@ -4,6 +4,9 @@ Sums are added in another order by another processor, another number of cores or
 Training amplifies that, so a second measurement of the same seeds tells how much of a cell is rounding.
 
 python -m experiments.matrix.again --cells=FIRST --cells=SECOND --out=again.json
+
+SECOND may be left out for the published cells, and FIRST be those of an earlier checkout (`git worktree add ../first
+COMMIT`): a cell that is the same file in both was not measured again, and is left out.
 """
 
 import argparse
@@ -22,11 +25,11 @@ from experiments.matrix.analysis import summary
 from experiments.matrix.page import add_cells, read_cells
 
 Cells = Mapping[tuple[str, str], Mapping[str, Any]]
-FACTS = ("commit", "machine", "rate", "tests")
+FACTS = ("commit", "machine", "date", "rate", "tests")
 
 
 def compare(first: Cells, second: Cells, baseline: str) -> dict[str, Any]:
-    """Compares the cells that both measurements have.
+    """Compares the cells that both measurements have, with another date.
 
     Returns:
         {"tests": {"column, test": what differs}, "cells": {"row,column": {"first", "second"}}}. For n cells of s seeds
@@ -36,7 +39,7 @@ def compare(first: Cells, second: Cells, baseline: str) -> dict[str, Any]:
         seeds has learned (all, some, none), and those of which the difference to the baseline is one in one
         measurement alone.
     """
-    both = sorted(set(first) & set(second))
+    both = sorted(key for key in set(first) & set(second) if first[key]["date"] != second[key]["date"])
     sides = [{key: cells[key] for key in both} for cells in (first, second)]
     found = [{(one["column"], one["test"], one["row"]): one for one in summary(side, baseline)} for side in sides]
     tests = {}
@@ -87,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     table = table_of(given.table, given.own)
     found = compare(*map(read_cells, folders), table.baseline)
     if not found["cells"]:
-        raise UserError(f"--cells: no cell is in both {folders[0]} and {folders[1]}")
+        raise UserError(f"--cells: {folders[0]} and {folders[1]} have no cell with a date in each")
     if given.out:
         save_json(given.out, found | provenance())
     print(*lines(found["tests"]), sep="\n")

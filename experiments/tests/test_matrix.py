@@ -306,20 +306,18 @@ def test_ones_own_cells_stand_beside_the_published_ones(tmp_path):
     assert found.keys() == published.keys() | {("mine", "recall")} and found["softmax", "recall"]["mark"] == 2
 
 
-def measured_twice(values, **others):
-    rows = {"softmax": values} | others
-    return {
-        (row, "recall"): {"tests": {"test": of}, "rate": 0.1, "commit": "c", "machine": "m"} for row, of in rows.items()
-    }
+def measured(date, **rows):
+    facts = {"rate": 0.1, "commit": "c", "machine": "m", "date": date}
+    return {(row, "recall"): {"tests": {"test": values}} | facts for row, values in rows.items()}
 
 
 def test_a_second_measurement_is_told_apart_from_the_seeds():
     """Two measurements of x + e, with deviations of 8 between seeds and of 2 within one."""
     rng = np.random.default_rng(0)
-    seeds = 50 + 8 * rng.normal(size=(200, 5))
+    seeds = {f"row{i}": 50 + 8 * rng.normal(size=5) for i in range(200)}
     first, second = (
-        measured_twice([1.0] * 5, **{f"row{i}": list(x + 2 * rng.normal(size=5)) for i, x in enumerate(seeds)})
-        for _ in range(2)
+        measured(date, softmax=[1.0] * 5, **{row: list(x + 2 * rng.normal(size=5)) for row, x in seeds.items()})
+        for date in ("monday", "tuesday")
     )
     found = again.compare(first, second, "softmax")["tests"]["recall, test"]
     assert found["cells"] == 201 and found["equal"] == 1
@@ -329,10 +327,12 @@ def test_a_second_measurement_is_told_apart_from_the_seeds():
 
 def test_rows_that_say_something_else_in_the_second_measurement_are_named():
     same = [50.0, 51, 52, 53, 54]
-    first = measured_twice(same, delta=[x + 20 + x / 100 for x in same], mesa=[91.0, 92, 93, 94, 95])
-    second = measured_twice(same, delta=[50.0, 49, 55, 50, 57], mesa=[80.0, 92, 93, 94, 95], parallax=same)
+    more = [x + 20 + x / 100 for x in same]
+    first = measured("monday", softmax=same, delta=more, mesa=[91.0, 92, 93, 94, 95], linear=same)
+    second = measured("tuesday", softmax=same, delta=[50.0, 49, 55, 50, 57], mesa=[80.0, 92, 93, 94, 95], cope=same)
+    second |= measured("monday", linear=same)
     found = again.compare(first, second, "softmax")
-    assert found["cells"].keys() == {"softmax,recall", "delta,recall", "mesa,recall"}  # what both have
+    assert found["cells"].keys() == {"softmax,recall", "delta,recall", "mesa,recall"}  # what was measured twice
     test = found["tests"]["recall, test"]
     assert test["learned"] == ["mesa"] and test["differs"] == ["delta"]
     assert test["most"] == pytest.approx(20.32) and test["row"] == "delta"

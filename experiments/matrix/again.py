@@ -32,25 +32,28 @@ def compare(first: Cells, second: Cells, baseline: str) -> dict[str, Any]:
     """Compares the cells that both measurements have, with another date.
 
     Returns:
-        {"tests": {"column, test": what differs}, "cells": {"row,column": {"first", "second"}}}. For n cells of s seeds
-        with values x and y: `within` is sqrt(mean((x - y)^2) / 2), the standard deviation of a seed that is measured
-        again; `between` that of the seeds of a cell, sqrt(mean of the variances); `means` the mean and `most` the
-        largest absolute difference of the means of a cell; `learned` and `differs` the rows of which another number of
-        seeds has learned (all, some, none), and those of which the difference to the baseline is one in one
-        measurement alone.
+        {"tests": {"column, test": what differs}, "cells": {"row,column": [first, second]}}. For n cells of s seeds with
+        values x and y: `within` is sqrt(mean((x - y)^2) / 2), the standard deviation of a seed that is measured again;
+        `between` that of the seeds of a cell, sqrt(mean of the variances); `means` the mean and `most` the largest
+        absolute difference of the means of a cell. Rows are listed in `learned` if another number of seeds has learned
+        (all, some, none), in `rates` if another rate was chosen, and in `differs` if the difference to the baseline is
+        one in one measurement alone; since p-values are corrected for a column, the row itself need not be measured
+        again.
     """
     both = sorted(key for key in set(first) & set(second) if first[key]["date"] != second[key]["date"])
-    sides = [{key: cells[key] for key in both} for cells in (first, second)]
+    columns = {column for _, column in both}
+    sides = [{key: of for key, of in cells.items() if key[1] in columns} for cells in (first, second)]
     found = [{(one["column"], one["test"], one["row"]): one for one in summary(side, baseline)} for side in sides]
     tests = {}
     for column, test in dict.fromkeys(key[:2] for key in found[0]):
         rows = [row for row, of in both if of == column]
+        common = [key[2] for key in found[0] if key[:2] == (column, test) and key in found[1]]
         x, y = (np.array([side[row, column]["tests"][test] for row in rows]) for side in sides)
         apart = np.abs(x.mean(1) - y.mean(1))
-        changed = {
-            name: [row for row in rows if len({of[column, test, row].get(name) for of in found}) > 1]
-            for name in ("learned", "differs")
-        }
+
+        def changed(name: str, among: Sequence[str], key: tuple[str, str] = (column, test)) -> list[str]:
+            return [row for row in among if len({of[*key, row].get(name) for of in found}) > 1]
+
         tests[f"{column}, {test}"] = {
             "cells": len(rows),
             "equal": int((np.abs(x - y).max(1) < 1e-9).sum()),
@@ -59,7 +62,10 @@ def compare(first: Cells, second: Cells, baseline: str) -> dict[str, Any]:
             "means": float(apart.mean()),
             "most": float(apart.max()),
             "row": rows[int(apart.argmax())],
-        } | changed
+            "learned": changed("learned", rows),
+            "rates": [row for row in rows if len({side[row, column]["rate"] for side in sides}) > 1],
+            "differs": changed("differs", common),
+        }
     facts = {",".join(key): [{name: side[key][name] for name in FACTS} for side in sides] for key in both}
     return {"tests": tests, "cells": facts}
 
@@ -67,14 +73,14 @@ def compare(first: Cells, second: Cells, baseline: str) -> dict[str, Any]:
 def lines(tests: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Formats the tests of a comparison as a Markdown table."""
     names = ("test", "cells", "equal", "SD of a seed measured again", "SD between seeds", "means apart", "at most")
-    names += ("learned otherwise", "difference in one alone")
+    names += ("another rate", "learned otherwise", "difference in one alone")
     rows = [
         f"| {name} | {one['cells']} | {one['equal']} | {one['within']:.1f} | {one['between']:.1f} "
         f"| {one['means']:.1f} | {one['most']:.1f} ({one['row']}) "
-        f"| {', '.join(one['learned']) or 'none'} | {', '.join(one['differs']) or 'none'} |"
+        f"| {' | '.join(', '.join(one[key]) or 'none' for key in ('rates', 'learned', 'differs'))} |"
         for name, one in tests.items()
     ]
-    return [f"| {' | '.join(names)} |", "|---" + "|--:" * 5 + "|---" * 3 + "|", *rows]
+    return [f"| {' | '.join(names)} |", "|---" + "|--:" * 5 + "|---" * 4 + "|", *rows]
 
 
 def main(argv: Sequence[str] | None = None) -> None:

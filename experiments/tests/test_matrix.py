@@ -331,10 +331,11 @@ def test_rows_that_say_something_else_in_the_second_measurement_are_named():
     first = measured("monday", softmax=same, delta=more, mesa=[91.0, 92, 93, 94, 95], linear=same)
     second = measured("tuesday", softmax=same, delta=[50.0, 49, 55, 50, 57], mesa=[80.0, 92, 93, 94, 95], cope=same)
     second |= measured("monday", linear=same)
+    second["mesa", "recall"]["rate"] = 0.2
     found = again.compare(first, second, "softmax")
     assert found["cells"].keys() == {"softmax,recall", "delta,recall", "mesa,recall"}  # what was measured twice
     test = found["tests"]["recall, test"]
-    assert test["learned"] == ["mesa"] and test["differs"] == ["delta"]
+    assert test["learned"] == test["rates"] == ["mesa"] and test["differs"] == ["delta"]
     assert test["most"] == pytest.approx(20.32) and test["row"] == "delta"
     assert "| recall, test | 3 | 1 |" in again.lines(found["tests"])[-1]
 

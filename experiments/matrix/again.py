@@ -34,11 +34,12 @@ def compare(first: Cells, second: Cells, baseline: str) -> dict[str, Any]:
     Returns:
         {"tests": {"column, test": what differs}, "cells": {"row,column": [first, second]}}. For n cells of s seeds with
         values x and y: `within` is sqrt(mean((x - y)^2) / 2), the standard deviation of a seed that is measured again;
-        `between` that of the seeds of a cell, sqrt(mean of the variances); `means` the mean and `most` the largest
-        absolute difference of the means of a cell. Rows are listed in `learned` if another number of seeds has learned
-        (all, some, none), in `rates` if another rate was chosen, and in `differs` if the difference to the baseline is
-        one in one measurement alone; since p-values are corrected for a column, the row itself need not be measured
-        again.
+        `between` that of the seeds of a cell, sqrt(mean of the variances); `ratio` the median over cells of the
+        quotient of both, 1 where a seed says no more than rounding, None if no cell has a spread; `means` the mean and
+        `most` the largest absolute difference of the means of a cell. Rows are listed in `learned` if another number of
+        seeds has learned (all, some, none), in `rates` if another rate was chosen, and in `differs` if the difference
+        to the baseline is one in one measurement alone; since p-values are corrected for a column, the row itself need
+        not be measured again.
     """
     both = sorted(key for key in set(first) & set(second) if first[key]["date"] != second[key]["date"])
     columns = {column for _, column in both}
@@ -50,6 +51,8 @@ def compare(first: Cells, second: Cells, baseline: str) -> dict[str, Any]:
         common = [key[2] for key in found[0] if key[:2] == (column, test) and key in found[1]]
         x, y = (np.array([side[row, column]["tests"][test] for row in rows]) for side in sides)
         apart = np.abs(x.mean(1) - y.mean(1))
+        within, between = ((x - y) ** 2).mean(1) / 2, (x.var(1, ddof=1) + y.var(1, ddof=1)) / 2
+        spread = between > 0
 
         def changed(name: str, among: Sequence[str], key: tuple[str, str] = (column, test)) -> list[str]:
             return [row for row in among if len({of[*key, row].get(name) for of in found}) > 1]
@@ -57,8 +60,9 @@ def compare(first: Cells, second: Cells, baseline: str) -> dict[str, Any]:
         tests[f"{column}, {test}"] = {
             "cells": len(rows),
             "equal": int((np.abs(x - y).max(1) < 1e-9).sum()),
-            "within": math.sqrt(np.mean((x - y) ** 2) / 2),
-            "between": math.sqrt(np.mean([x.var(1, ddof=1), y.var(1, ddof=1)])),
+            "within": math.sqrt(within.mean()),
+            "between": math.sqrt(between.mean()),
+            "ratio": float(np.median(np.sqrt(within[spread] / between[spread]))) if spread.any() else None,
             "means": float(apart.mean()),
             "most": float(apart.max()),
             "row": rows[int(apart.argmax())],
@@ -72,15 +76,16 @@ def compare(first: Cells, second: Cells, baseline: str) -> dict[str, Any]:
 
 def lines(tests: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Formats the tests of a comparison as a Markdown table."""
-    names = ("test", "cells", "equal", "SD of a seed measured again", "SD between seeds", "means apart", "at most")
-    names += ("another rate", "learned otherwise", "difference in one alone")
+    names = ("test", "cells", "equal", "SD of a seed measured again", "SD between seeds", "ratio", "means apart")
+    names += ("at most", "another rate", "learned otherwise", "difference in one alone")
     rows = [
         f"| {name} | {one['cells']} | {one['equal']} | {one['within']:.1f} | {one['between']:.1f} "
+        f"| {'none' if one['ratio'] is None else format(one['ratio'], '.2f')} "
         f"| {one['means']:.1f} | {one['most']:.1f} ({one['row']}) "
         f"| {' | '.join(', '.join(one[key]) or 'none' for key in ('rates', 'learned', 'differs'))} |"
         for name, one in tests.items()
     ]
-    return [f"| {' | '.join(names)} |", "|---" + "|--:" * 5 + "|---" * 4 + "|", *rows]
+    return [f"| {' | '.join(names)} |", "|---" + "|--:" * 6 + "|---" * 4 + "|", *rows]
 
 
 def main(argv: Sequence[str] | None = None) -> None:

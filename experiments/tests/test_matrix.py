@@ -323,6 +323,7 @@ def test_a_second_measurement_is_told_apart_from_the_seeds():
     assert found["cells"] == 201 and found["equal"] == 1
     assert found["within"] == pytest.approx(2, rel=0.1)
     assert found["between"] == pytest.approx((8**2 + 2**2) ** 0.5, rel=0.1)
+    assert found["ratio"] == pytest.approx(2 / (8**2 + 2**2) ** 0.5, rel=0.2)  # without the cell that has no spread
 
 
 def test_rows_that_say_something_else_in_the_second_measurement_are_named():

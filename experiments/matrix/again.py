@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     table = table_of(given.table, given.own)
     found = compare(*map(read_cells, folders), table.baseline)
     if not found["cells"]:
-        raise UserError(f"--cells: {folders[0]} and {folders[1]} have no cell with a date in each")
+        raise UserError(f"--cells: {folders[0]} and {folders[1]} have no cell that was measured twice")
     if given.out:
         save_json(given.out, found | provenance())
     print(*lines(found["tests"]), sep="\n")

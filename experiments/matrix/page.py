@@ -20,8 +20,17 @@ from experiments.matrix.tables import Table
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 SHOWN = (
-    *("changes", "losses", "weights", "rates", "rate", "num_parameters", "minutes", "megabytes"),
-    *("machine", "date", "commit"),
+    "changes",
+    "losses",
+    "weights",
+    "rates",
+    "rate",
+    "num_parameters",
+    "minutes",
+    "megabytes",
+    "machine",
+    "date",
+    "commit",
 )
 MORE = 0.05  # share of parameters above softmax's from which a row is marked
 
